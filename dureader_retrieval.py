@@ -17,7 +17,7 @@ Without ``data_dir``, the original release's archive (``ARCHIVE``) is downloaded
 the whole archive first. The environment variable ``DUREADER_RETRIEVAL_BASE_URL`` names a mirror.
 
 The parts of this file are the configs, the builder, the public functions, reading a release, downloading and reading
-the archive, and the registration by name.
+the archive, and the registration by name. The columns and the configs are generated (``builders/store/layout.py``).
 """
 
 import contextlib
@@ -82,7 +82,6 @@ CITATION = """\
 """
 
 _TEXT = datasets.Value("string")
-_PASSAGES = [{"docid": _TEXT, "title": _TEXT, "text": _TEXT}]  # a Sequence would be a record of lists
 
 # The original release. Values that nobody has published are None. The SHA-256 of the first download is printed and
 # recorded, and later downloads must have the same SHA-256.
@@ -94,154 +93,338 @@ ARCHIVE: dict[str, Any] = {
     "sha256": None,
 }
 
-# The columns of each kind of config. Additional columns of a newer release are not read.
+_ALL_QUERIES = "queries"  # a config whose first split, also called "queries", has the queries of all splits
+
+
+class Declaration(NamedTuple):
+    """A config: a key of :data:`COLUMNS`, the possible splits in their order, and a description."""
+
+    columns: str
+    splits: tuple[str, ...]
+    description: str
+
+
+# COLUMNS has the columns of each kind of config. Additional columns of a newer release are not read. A list of records
+# is declared as a list, because a Sequence would be a record of lists. CONFIGS has the declarations of the configs by
+# name. A release may lack configs.
+# Generated from builders/store/layout.py by `python -m builders.store.loader_tables`.
 COLUMNS: dict[str, dict[str, Any]] = {
-    "corpus": {"_id": _TEXT, "title": _TEXT, "text": _TEXT},
-    "ids": {"_id": _TEXT},
-    "queries": {"_id": _TEXT, "text": _TEXT},
-    "qrels": {"query-id": _TEXT, "corpus-id": _TEXT, "score": datasets.Value("int64")},
-    "joined": {"query_id": _TEXT, "query": _TEXT, "positive_passages": _PASSAGES, "negative_passages": _PASSAGES},
-    "crosslingual-queries": {"_id": _TEXT, "text": _TEXT, "zh_id": _TEXT},
+    "corpus": {
+        "_id": _TEXT,
+        "title": _TEXT,
+        "text": _TEXT,
+    },
+    "ids": {
+        "_id": _TEXT,
+    },
+    "queries": {
+        "_id": _TEXT,
+        "text": _TEXT,
+    },
+    "qrels": {
+        "query-id": _TEXT,
+        "corpus-id": _TEXT,
+        "score": datasets.Value("int64"),
+    },
+    "joined": {
+        "query_id": _TEXT,
+        "query": _TEXT,
+        "positive_passages": [{"docid": _TEXT, "title": _TEXT, "text": _TEXT}],
+        "negative_passages": [{"docid": _TEXT, "title": _TEXT, "text": _TEXT}],
+    },
+    "crosslingual-queries": {
+        "_id": _TEXT,
+        "text": _TEXT,
+        "zh_id": _TEXT,
+    },
+    "crosslingual": {
+        "query_id": _TEXT,
+        "query": _TEXT,
+        "positive_passages": [{"docid": _TEXT, "title": _TEXT, "text": _TEXT}],
+        "negative_passages": [{"docid": _TEXT, "title": _TEXT, "text": _TEXT}],
+        "query_zh": _TEXT,
+    },
+    "answers": {
+        "query_id": _TEXT,
+        "answers": [_TEXT],
+        "question_type": _TEXT,
+        "fact_or_opinion": _TEXT,
+        "yesno_answers": [_TEXT],
+        "entity_answers": [[_TEXT]],
+        "source": _TEXT,
+        "answer_passages": [[_TEXT]],
+    },
 }
-COLUMNS["answers"] = {
-    "query_id": _TEXT,
-    "answers": [_TEXT],
-    "question_type": _TEXT,
-    "fact_or_opinion": _TEXT,
-    "yesno_answers": [_TEXT],
-    "entity_answers": [[_TEXT]],
-    "source": _TEXT,
-    "answer_passages": [[_TEXT]],
+CONFIGS: dict[str, Declaration] = {
+    "corpus": Declaration(
+        columns="corpus",
+        splits=("corpus",),
+        description="Every passage of the collection",
+    ),
+    "queries": Declaration(
+        columns="queries",
+        splits=("train", "dev", "test"),
+        description="Every query of the collection",
+    ),
+    "qrels": Declaration(
+        columns="qrels",
+        splits=("train", "dev", "test"),
+        description="Relevance judgments of the collection",
+    ),
+    "train": Declaration(
+        columns="joined",
+        splits=("train",),
+        description="Training queries with their positive and negative passages",
+    ),
+    "dev": Declaration(
+        columns="joined",
+        splits=("dev",),
+        description="Development queries with their positive passages",
+    ),
+    "test": Declaration(
+        columns="joined",
+        splits=("test",),
+        description="Test queries with their positive passages (empty lists without labels)",
+    ),
+    "answers": Declaration(
+        columns="answers",
+        splits=("train", "dev", "test"),
+        description="People's answers to the queries, the type of each query and where it was asked",
+    ),
+    "cmedqa-corpus": Declaration(
+        columns="corpus",
+        splits=("corpus",),
+        description="Every passage of the out-of-domain set cMedQA (medical answers)",
+    ),
+    "cmedqa-queries": Declaration(
+        columns="queries",
+        splits=("train", "dev", "test"),
+        description="Every query of the out-of-domain set cMedQA (medical answers)",
+    ),
+    "cmedqa-qrels": Declaration(
+        columns="qrels",
+        splits=("train", "dev", "test"),
+        description="Relevance judgments of the out-of-domain set cMedQA (medical answers)",
+    ),
+    "ccovid-corpus": Declaration(
+        columns="corpus",
+        splits=("corpus",),
+        description="Every passage of the out-of-domain set cCOVID-News (news articles)",
+    ),
+    "ccovid-queries": Declaration(
+        columns="queries",
+        splits=("train", "dev", "test"),
+        description="Every query of the out-of-domain set cCOVID-News (news articles)",
+    ),
+    "ccovid-qrels": Declaration(
+        columns="qrels",
+        splits=("train", "dev", "test"),
+        description="Relevance judgments of the out-of-domain set cCOVID-News (news articles)",
+    ),
+    "crosslingual-queries": Declaration(
+        columns="crosslingual-queries",
+        splits=("train", "dev", "test"),
+        description="English translations of queries",
+    ),
+    "crosslingual": Declaration(
+        columns="crosslingual",
+        splits=("train", "dev", "test"),
+        description="English queries with their Chinese passages",
+    ),
+    "train-similar": Declaration(
+        columns="joined",
+        splits=("train",),
+        description="Removed training queries that resemble development or test queries",
+    ),
+    "duplicated": Declaration(
+        columns="queries",
+        splits=("dev", "test"),
+        description="Development and test queries that a removed query resembles",
+    ),
+    "others": Declaration(
+        columns="queries",
+        splits=("dev", "test"),
+        description="Development and test queries that no training query resembles",
+    ),
+    "qrels-before": Declaration(
+        columns="qrels",
+        splits=("train", "dev", "test"),
+        description="Relevance judgments before people corrected them",
+    ),
 }
-COLUMNS["crosslingual"] = {**COLUMNS["joined"], "query_zh": _TEXT}
+# Pattern of a name -> declaration. The parts of the name in parentheses replace {} in the description.
+_SIZED_CONFIGS: dict[str, Declaration] = {
+    r"restrain-([1-9]\d*[KM]?)-interpolation": Declaration(
+        columns="qrels",
+        splits=("train",),
+        description="Judgments of {} training queries near the test queries",
+    ),
+    r"restrain-([1-9]\d*[KM]?)-extrapolation": Declaration(
+        columns="qrels",
+        splits=("train",),
+        description="Judgments of {} training queries far from test queries",
+    ),
+    r"resttest-bucket([1-9]\d*)": Declaration(
+        columns="qrels",
+        splits=("train", "interpolation", "extrapolation"),
+        description=(
+            "Judgments to train on all buckets of queries but {0}, and to test on bucket {0} and on the other buckets"
+        ),
+    ),
+    r"sample-([1-9]\d*[KM]?)": Declaration(
+        columns="ids",
+        splits=("corpus",),
+        description="Ids of {} passages: positives of test queries, and random passages",
+    ),
+    r"sample-([1-9]\d*[KM]?)-hard": Declaration(
+        columns="ids",
+        splits=("corpus",),
+        description="Ids of {} passages: positives of test queries, and top-ranked ones",
+    ),
+}
+_SET_ORIGINS = {
+    "cmedqa": (
+        "make it from cMedQA2 (github.com/zhangsheng93/cMedQA2) by `python -m builders add cmedqa --source PATH "
+        "[--release DIR] --out DIR`"
+    ),
+    "ccovid": (
+        "make it from the files of DataFountain competition 424 by `python -m builders add ccovid --source PATH "
+        "[--release DIR] --out DIR`"
+    ),
+    "crosslingual": (
+        "make it from a table of the questions in English by `python -m builders add crosslingual --source FILE "
+        "--release DIR --out DIR`"
+    ),
+}
+# End of the generated lines.
 
-_ALL = ("train", "dev", "test")
-_WHOLE = "queries"  # a config whose first split, also called "queries", has the queries of all splits
-Declaration = tuple[str, tuple[str, ...], str]
 
-
-def _sampled(name: str) -> Declaration | None:
+def _declare_sized(name: str) -> Declaration | None:
     """Return the declaration of a sample with any size or bucket number; None for other names."""
-    if match := re.fullmatch(r"sample-([1-9]\d*[KM]?)(-hard)?", name):
-        others = "other passages that runs rank high" if match[2] else "random other passages"
-        return "ids", ("corpus",), f"{match[1]} passages: the positives of test questions, and {others}"
-    if match := re.fullmatch(r"restrain-([1-9]\d*[KM]?)-(inter|extra)polation", name):
-        distance = "near to" if match[2] == "inter" else "far from"
-        return "qrels", ("train",), f"judgments of {match[1]} training questions {distance} the test questions"
-    if match := re.fullmatch(r"resttest-bucket([1-9]\d*)", name):
-        buckets = f"judgments to train without bucket {match[1]} of the questions, and to test on all buckets"
-        return "qrels", ("train", "interpolation", "extrapolation"), buckets
+    for pattern, declaration in _SIZED_CONFIGS.items():
+        match = re.fullmatch(pattern, name)
+        if match:
+            return declaration._replace(description=declaration.description.format(*match.groups()))
     return None
 
 
-# Config -> (key in COLUMNS, possible splits in order, description). A release may lack configs. Samples of other sizes
-# (restrain, resttest, sample) also load by their names.
-CONFIGS: dict[str, Declaration] = {
-    "corpus": ("corpus", ("corpus",), "every passage of the collection"),
-    "queries": ("queries", _ALL, "every question"),
-    "qrels": ("qrels", _ALL, "judgments of (question, passage) pairs"),
-    "train": ("joined", ("train",), "training questions with their positive and negative passages"),
-    "dev": ("joined", ("dev",), "development questions with their positive passages"),
-    "test": ("joined", ("test",), "test questions with their positive passages (empty lists without labels)"),
-    "answers": ("answers", _ALL, "people's answers, the type of each question, and where it was asked"),
-    "cmedqa-corpus": ("corpus", ("corpus",), "every passage of the out-of-domain set cMedQA (medical answers)"),
-    "cmedqa-queries": ("queries", _ALL, "every question of cMedQA"),
-    "cmedqa-qrels": ("qrels", _ALL, "judgments of (question, passage) pairs of cMedQA"),
-    "ccovid-corpus": ("corpus", ("corpus",), "every passage of the out-of-domain set cCOVID-News (news articles)"),
-    "ccovid-queries": ("queries", _ALL, "every question of cCOVID-News"),
-    "ccovid-qrels": ("qrels", _ALL, "judgments of (question, passage) pairs of cCOVID-News"),
-    "crosslingual-queries": ("crosslingual-queries", _ALL, "English translations of the questions"),
-    "crosslingual": ("crosslingual", _ALL, "the questions in English and Chinese with their Chinese passages"),
-    "train-similar": ("joined", ("train",), "removed training questions that resemble a development or test question"),
-    "duplicated": ("queries", ("dev", "test"), "development and test questions that resemble a removed question"),
-    "others": ("queries", ("dev", "test"), "development and test questions that resemble no training question"),
-    "qrels-before": ("qrels", _ALL, "the judgments before people corrected them"),
-    **{
-        name: declaration
-        for name in (
-            *(f"restrain-{size}-{which}polation" for size in ("14K", "45K", "200K") for which in ("inter", "extra")),
-            *(f"resttest-bucket{number}" for number in range(1, 6)),
-            *(f"sample-{size}{kind}" for size in ("10K", "100K", "1M") for kind in ("", "-hard")),
-        )
-        if (declaration := _sampled(name))
-    },
-}
+def _declaration(name: str) -> Declaration:
+    declaration = CONFIGS.get(name) or _declare_sized(name)
+    if declaration is None:
+        raise ValueError(f"unknown config {name!r}; name a config of {NAME}: {', '.join(CONFIGS)}")
+    return declaration
+
+
+# The samples of the paper that studies interpolation and extrapolation, and samples of usual sizes. Samples of other
+# sizes also load by their names.
+_SIZED_NAMES = [
+    "restrain-14K-interpolation",
+    "restrain-14K-extrapolation",
+    "restrain-45K-interpolation",
+    "restrain-45K-extrapolation",
+    "restrain-200K-interpolation",
+    "restrain-200K-extrapolation",
+    "resttest-bucket1",
+    "resttest-bucket2",
+    "resttest-bucket3",
+    "resttest-bucket4",
+    "resttest-bucket5",
+    "sample-10K",
+    "sample-10K-hard",
+    "sample-100K",
+    "sample-100K-hard",
+    "sample-1M",
+    "sample-1M-hard",
+]
+for _sized_name in _SIZED_NAMES:
+    CONFIGS[_sized_name] = _declaration(_sized_name)
 
 # Config -> split -> file in the archive.
 _ROOT = "dureader_retrieval-data"
 _LABELLED = {"train": f"{_ROOT}/train.json", "dev": f"{_ROOT}/dev.json"}
 _ARCHIVED: dict[str, dict[str, str]] = {
     "corpus": {"corpus": f"{_ROOT}/passage_collection.json"},
-    _WHOLE: _LABELLED,
+    _ALL_QUERIES: _LABELLED,
     "qrels": _LABELLED,
     "train": {"train": _LABELLED["train"]},
     "dev": {"dev": _LABELLED["dev"]},
 }
 
 # The published number of records in each file of the archive (the paper's Table 3).
-_PUBLISHED = {_ARCHIVED["corpus"]["corpus"]: 8_096_668, _LABELLED["train"]: 86_395, _LABELLED["dev"]: 2_000}
+_PUBLISHED_COUNTS = {_ARCHIVED["corpus"]["corpus"]: 8_096_668, _LABELLED["train"]: 86_395, _LABELLED["dev"]: 2_000}
 
 # datasets 3.x copies this file to a folder from which the package ``builders`` cannot be imported.
 _HERE = "" if importlib.util.find_spec("builders") else " (where the project is installed)"
 
-# The origin of configs that the archive lacks, by the first word of the config.
-_TEST_ORIGIN = (
-    "the test questions were published in other files (test1.json, test2.json) without labels; `python -m builders "
-    f"official --archive PATH... --out DIR`{_HERE} puts the questions into a release"
-)
+# The origin of configs that the archive lacks, by the first word of the config: "train" stands for train-similar,
+# because the archive has train. _SET_ORIGINS has the origins of the other sets, without _HERE.
+_SIMILAR_ORIGIN = f"make it from a release by `python -m builders similar`{_HERE}"
 _ORIGINS = {
-    "test": _TEST_ORIGIN,
-    "answers": "add it to a release from raw DuReader 2.0: `python -m builders add answers --raw PATH --release DIR "
-    f"--out DIR`{_HERE}",
-    "cmedqa": "make it from cMedQA2 (github.com/zhangsheng93/cMedQA2) by `python -m builders add cmedqa --source "
-    f"PATH [--release DIR] --out DIR`{_HERE}",
-    "ccovid": "make it from the files of DataFountain competition 424 by `python -m builders add ccovid --source "
-    f"PATH [--release DIR] --out DIR`{_HERE}",
-    "crosslingual": "make it from a table of the questions in English by `python -m builders add crosslingual "
-    f"--source FILE --release DIR --out DIR`{_HERE}",
-    **dict.fromkeys(
-        ("train", "duplicated", "others"),  # "train" stands for train-similar, because the archive has train
-        f"make it from a release by `python -m builders similar`{_HERE}",
+    "test": (
+        "the test questions were published in other files (test1.json, test2.json) without labels; `python -m builders "
+        f"official --archive PATH... --out DIR`{_HERE} puts the questions into a release"
     ),
+    "answers": (
+        "add it to a release from raw DuReader 2.0: `python -m builders add answers --raw PATH --release DIR "
+        f"--out DIR`{_HERE}"
+    ),
+    "train": _SIMILAR_ORIGIN,
+    "duplicated": _SIMILAR_ORIGIN,
+    "others": _SIMILAR_ORIGIN,
     "qrels": f"make it by correcting a release's judgments: `python -m builders annotate merge`{_HERE}",
     "restrain": f"sample it from a release by `python -m builders add restrain`{_HERE}",
     "sample": f"draw it from a release's passages by `python -m builders add samples`{_HERE}",
     "resttest": f"sample it from a release by `python -m builders add resttest`{_HERE}",
 }
+for _set_name, _set_origin in _SET_ORIGINS.items():
+    _ORIGINS[_set_name] = f"{_set_origin}{_HERE}"
 
-_SHARD = re.compile(r"([\w.-]+)/([\w.-]+)-(\d{5})-of-(\d{5})\.parquet")
-_HOW = f"`python -m builders release --raw PATH --out DIR`{_HERE} makes a release"
-_LARGEST_MANIFEST = 64 << 20  # maximum bytes
-_BLOCK = 1 << 20
+_SHARD_NAME = re.compile(r"([\w.-]+)/([\w.-]+)-(\d{5})-of-(\d{5})\.parquet")
+_RELEASE_ADVICE = f"`python -m builders release --raw PATH --out DIR`{_HERE} makes a release"
+
+# Reading files.
 _open = io.open  # datasets replaces open() in this module by a function that treats "::" in a path as an address
+_LARGEST_MANIFEST_BYTES = 64 << 20
+_BLOCK_BYTES = 1 << 20
 _BATCH_ROWS = 1024  # a joined row can have 100 kB
 
-_TRIES = 5  # maximum number of successive requests without a byte
-_PAUSE = 1.0  # seconds before the second request; each further pause is twice as long
-_TIMEOUT = 60.0  # seconds without a byte; the whole download may take longer
-_LONGEST_RECORD = 64 << 20  # maximum bytes of a line of JSON
-_LARGEST_CONTENT = 64 << 30  # maximum bytes after decompression; the collection has about 8 GB
+# Status codes of HTTP.
+_PARTIAL_CONTENT = 206
+_RANGE_NOT_SATISFIABLE = 416
+_TEMPORARY_ERRORS = (408, 425, 429)  # a timeout, an early request, too many requests
+_FIRST_SERVER_ERROR = 500
+_WEAK_TAG = "W/"  # beginning of an ETag
+_GZIP_SIGNATURE = b"\x1f\x8b"
+
+# Downloading.
+_KEY_DIGITS = 16  # hex digits of hashes in names
+_MOST_FAILURES = 5  # maximum number of successive requests without a byte
+_FIRST_PAUSE = 1.0  # seconds before the second request; each further pause is twice as long
+_LONGEST_PAUSE = 60
+_TIMEOUT_SECONDS = 60.0  # seconds without a byte; the whole download may take longer
+
+# Reading the archive.
+_LONGEST_RECORD_BYTES = 64 << 20  # maximum bytes of a line of JSON
+_LARGEST_CONTENT_BYTES = 64 << 30  # maximum bytes after decompression; the collection has about 8 GB
 _MOST_MEMBERS = 1000
+_LISTED_MEMBERS = 9  # names that an error lists
 # Errors while reading a damaged tar.gz. OverflowError: an impossible number. RecursionError: too many nested headers.
-_BROKEN = (OSError, EOFError, zlib.error, tarfile.TarError, ValueError, OverflowError, RecursionError)
+_DAMAGE_ERRORS = (OSError, EOFError, zlib.error, tarfile.TarError, ValueError, OverflowError, RecursionError)
 
 
-def _declaration(name: str) -> Declaration:
-    if declaration := CONFIGS.get(name) or _sampled(name):
-        return declaration
-    raise ValueError(f"unknown config {name!r}; name a config of {NAME}: {', '.join(CONFIGS)}")
+def _features(config_name: str) -> Any:
+    return datasets.Features(COLUMNS[_declaration(config_name).columns])
 
 
-def _columns(name: str) -> dict[str, Any]:
-    return COLUMNS[_declaration(name)[0]]
-
-
-def _with_whole(config: str, splits: dict[str, list[Any]]) -> dict[str, list[Any]]:
+def _add_all_queries(config_name: str, splits: dict[str, list[Any]]) -> dict[str, list[Any]]:
     """Return the splits with their sources. In ``queries``, a split with all queries is added at the beginning."""
-    if config != _WHOLE or len(splits) == 1:
+    if config_name != _ALL_QUERIES or len(splits) == 1:
         return splits
+    all_sources = []
     # Sorted by name, because the file pattern in the card lists the files in this order.
-    return {_WHOLE: [source for split in sorted(splits) for source in splits[split]], **splits}
+    for split in sorted(splits):
+        all_sources += splits[split]
+    return {_ALL_QUERIES: all_sources, **splits}
 
 
 class ReleaseError(datasets.exceptions.DatasetGenerationError, ValueError):  # type: ignore[misc]  # datasets is untyped
@@ -289,31 +472,39 @@ class ReleaseConfig(datasets.BuilderConfig):  # type: ignore[misc]
             # An absolute path survives a change of the working directory, and gives one cache entry per release.
             self.data_dir = os.path.abspath(os.path.expanduser(os.fspath(self.data_dir)))
             self.sources = _read_manifest(self.data_dir, self.name)
-            found = [(shard, _check_size(shard)) for split in self.sources.values() for shard in split]
-            content = [self.data_dir, found]
+            shard_states = []
+            for shards in self.sources.values():
+                for shard in shards:
+                    shard_states.append((shard, _check_size(shard)))
+            content = [self.data_dir, shard_states]
         else:
             if self.name not in _ARCHIVED:
                 raise ReleaseError(describe_missing(self.name))
             url = _archive_url()
-            sha256 = ARCHIVE["sha256"] or _read_note(_places(url).note).get("sha256") or _fetch(url)[1]
+            sha256 = _recorded_sha256(_local_files(url))
+            if not sha256:
+                _, sha256 = _fetch(url)
             members = {split: [Member(url, sha256, name)] for split, name in _ARCHIVED[self.name].items()}
-            self.sources = _with_whole(self.name, members)
+            self.sources = _add_all_queries(self.name, members)
             content = [sha256]
         features = None if custom_features is None else custom_features.to_dict()
-        key = json.dumps([*content, features], default=str)
-        return f"{self.name}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
+        content.append(features)
+        cache_key = hashlib.sha256(json.dumps(content, default=str).encode()).hexdigest()
+        return f"{self.name}-{cache_key[:_KEY_DIGITS]}"
 
 
-def _config(name: str) -> ReleaseConfig:
-    return ReleaseConfig(name=name, version=datasets.Version(VERSION), description=_declaration(name)[2])
+def _make_config(name: str) -> ReleaseConfig:
+    return ReleaseConfig(name=name, version=datasets.Version(VERSION), description=_declaration(name).description)
 
 
-class _Configs(dict[str, ReleaseConfig]):
+class _AllConfigs(dict[str, ReleaseConfig]):
     """The configs of :data:`CONFIGS`. ``get`` also returns samples of other sizes."""
 
     def get(self, name: str, default: Any = None) -> Any:
         # A new object for each builder, because a builder stores its own data_dir and sources in the config.
-        return _config(name) if name in CONFIGS or _sampled(name) else default
+        if name in CONFIGS or _declare_sized(name):
+            return _make_config(name)
+        return default
 
 
 class DureaderRetrieval(datasets.ArrowBasedBuilder):  # type: ignore[misc]
@@ -321,22 +512,25 @@ class DureaderRetrieval(datasets.ArrowBasedBuilder):  # type: ignore[misc]
 
     VERSION = datasets.Version(VERSION)
     BUILDER_CONFIG_CLASS = ReleaseConfig
-    BUILDER_CONFIGS: ClassVar[list[ReleaseConfig]] = [_config(name) for name in CONFIGS]
-    builder_configs: ClassVar[dict[str, ReleaseConfig]] = _Configs({config.name: config for config in BUILDER_CONFIGS})
+    BUILDER_CONFIGS: ClassVar[list[ReleaseConfig]] = [_make_config(name) for name in CONFIGS]
+    builder_configs: ClassVar[dict[str, ReleaseConfig]] = _AllConfigs(
+        {config.name: config for config in BUILDER_CONFIGS}
+    )
 
     def _info(self) -> datasets.DatasetInfo:
         splits = None
         if self.config.data_dir:
             splits = datasets.SplitDict(dataset_name=self.dataset_name)
             for split, shards in self.config.sources.items():
+                row_count = sum(shard.rows for shard in shards)
                 # datasets compares the number of prepared rows with num_examples.
-                splits.add(datasets.SplitInfo(name=split, num_examples=sum(shard.rows for shard in shards)))
+                splits.add(datasets.SplitInfo(name=split, num_examples=row_count))
         return datasets.DatasetInfo(
             description=f"{DESCRIPTION} Config {self.config.name}: {self.config.description}.",
             citation=CITATION,
             homepage=HOMEPAGE,
             license=LICENSE,
-            features=datasets.Features(_columns(self.config.name)),
+            features=_features(self.config.name),
             splits=splits,
         )
 
@@ -348,14 +542,21 @@ class DureaderRetrieval(datasets.ArrowBasedBuilder):  # type: ignore[misc]
         ]
 
     def _generate_tables(self, sources: list[Shard] | list[Member]) -> Iterator[tuple[str, pa.Table]]:
-        columns = list(self.info.features)
-        if missing := sorted(set(columns) - set(_columns(self.config.name))):
-            raise ReleaseError(f"config {self.config.name!r} has no columns {', '.join(missing)}")
+        # The caller may have selected columns by ``features``, and other types for the columns.
+        column_names = list(self.info.features)
+        unknown_columns = sorted(set(column_names) - set(_features(self.config.name)))
+        if unknown_columns:
+            raise ReleaseError(f"config {self.config.name!r} has no columns {', '.join(unknown_columns)}")
         for source in sources:
-            read = _read_member if isinstance(source, Member) else _read_shard
-            for number, table in enumerate(read(source, self.config.name, columns)):  # type: ignore[arg-type]
-                table = datasets.table.table_cast(table, self.info.features.arrow_schema)
-                yield f"{source[0]}:{number}", table
+            if isinstance(source, Member):
+                source_name = source.url
+                tables = _read_member(source, self.config.name, column_names)
+            else:
+                source_name = source.path
+                tables = _read_shard(source, self.config.name, column_names)
+            for table_number, table in enumerate(tables):
+                cast_table = datasets.table.table_cast(table, self.info.features.arrow_schema)
+                yield f"{source_name}:{table_number}", cast_table
 
     def as_dataset(self, split: Any = None, *args: Any, **kwargs: Any) -> Any:
         self._check_split(split)
@@ -421,56 +622,90 @@ def splits_of(name: str, *, data_dir: str | os.PathLike[str] | None = None) -> d
     """
     _declaration(name)
     if data_dir is not None:
-        found = _read_manifest(os.path.abspath(os.path.expanduser(os.fspath(data_dir))), name)
-        return {split: sum(shard.rows for shard in shards) for split, shards in found.items()}
+        folder = os.path.abspath(os.path.expanduser(os.fspath(data_dir)))
+        row_counts: dict[str, int | None] = {}
+        for split, shards in _read_manifest(folder, name).items():
+            row_counts[split] = sum(shard.rows for shard in shards)
+        return row_counts
     if name not in _ARCHIVED:
         raise ReleaseError(describe_missing(name))
-    return dict.fromkeys(_with_whole(name, {split: [] for split in _ARCHIVED[name]}))
+    empty_splits: dict[str, list[Any]] = {split: [] for split in _ARCHIVED[name]}
+    return dict.fromkeys(_add_all_queries(name, empty_splits))
 
 
 # A release directory
 
 
-def _read_manifest(folder: str, config: str) -> dict[str, list[Shard]]:
+def _read_manifest(folder: str, config_name: str) -> dict[str, list[Shard]]:
     """Return the shards of a config by split, in the declared order of the splits."""
-    path = f"{folder}/manifest.json"
+    manifest_path = f"{folder}/manifest.json"
     try:
-        status = os.stat(path)
-        if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST_MANIFEST:
-            raise ReleaseError(f"{path}: expected a regular file of at most {_LARGEST_MANIFEST} bytes")
-        with pa.OSFile(path) as file:
+        status = os.stat(manifest_path)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST_MANIFEST_BYTES:
+            raise ReleaseError(f"{manifest_path}: expected a regular file of at most {_LARGEST_MANIFEST_BYTES} bytes")
+        with pa.OSFile(manifest_path) as file:
             content = file.read()
     except OSError:
         state = "has no manifest.json" if os.access(folder, os.F_OK) else "does not exist"
-        raise FileNotFoundError(f"{folder}: not a release directory (it {state}); {_HOW}") from None
-    numbered: dict[tuple[str, str], dict[int, Shard]] = {}
-    totals: dict[tuple[str, str], int] = {}
+        raise FileNotFoundError(f"{folder}: not a release directory (it {state}); {_RELEASE_ADVICE}") from None
     try:
-        manifest = json.loads(content)
-        if manifest["name"] != NAME or manifest["format"] != FORMAT:
-            raise ValueError(f"found {manifest['name']!r}, format {manifest['format']!r}")
-        for entry in manifest["files"]:
-            if match := _SHARD.fullmatch(entry["path"]):
-                key = (match[1], match[2])
-                shard = Shard(f"{folder}/{match[0]}", int(entry["bytes"]), int(entry["rows"]), str(entry["sha256"]))
-                numbered.setdefault(key, {})[int(match[3])] = shard
-                totals[key] = int(match[4])
-        for (name, split), shards in numbered.items():
-            if sorted(shards) != list(range(totals[name, split])):
-                raise ValueError(f"it lists {len(shards)} of the {totals[name, split]} shards of {name}/{split}")
+        all_shards = _list_shards(folder, json.loads(content))
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         reason = f"no {error}" if isinstance(error, KeyError) else error
-        raise ReleaseError(f"{path}: expected a manifest of {NAME}, format {FORMAT} ({reason}); {_HOW}") from None
-    # Empty splits are skipped. With an empty split, datasets could load no split of the config.
-    filled = {key: shards for key, shards in numbered.items() if any(shard.rows for shard in shards.values())}
-    found = {split: filled[config, split] for split in _declaration(config)[1] if (config, split) in filled}
-    if not found:
-        have = ", ".join(sorted({name for name, _ in filled})) or "nothing"
-        # A set that is missing can be added to the release. The configs of the archive come with every release.
-        is_added = config not in _ARCHIVED and config != "test"
-        advice = _ORIGINS[config.split("-")[0]] if is_added else _HOW
-        raise ReleaseError(f"{folder}: this release has no rows of config {config!r}; it has {have}; {advice}")
-    return _with_whole(config, {split: [each[number] for number in sorted(each)] for split, each in found.items()})
+        problem = f"expected a manifest of {NAME}, format {FORMAT} ({reason}); {_RELEASE_ADVICE}"
+        raise ReleaseError(f"{manifest_path}: {problem}") from None
+    # Select the splits of the config. Empty splits are skipped, because datasets could load no split of the config
+    # with an empty split.
+    filled_splits = {}
+    for config_and_split, shards in all_shards.items():
+        if any(shard.rows for shard in shards):
+            filled_splits[config_and_split] = shards
+    splits = {}
+    for split in _declaration(config_name).splits:
+        if (config_name, split) in filled_splits:
+            splits[split] = filled_splits[config_name, split]
+    # Without any split, name what the release has, and how to make the config.
+    if not splits:
+        present_configs = ", ".join(sorted({name for name, _ in filled_splits})) or "nothing"
+        # A config that is not from the archive can be added to the release.
+        is_from_archive = config_name in _ARCHIVED or config_name == "test"
+        advice = _RELEASE_ADVICE if is_from_archive else _ORIGINS[_first_word(config_name)]
+        problem = f"this release has no rows of config {config_name!r}; it has {present_configs}; {advice}"
+        raise ReleaseError(f"{folder}: {problem}")
+    return _add_all_queries(config_name, splits)
+
+
+def _list_shards(folder: str, manifest: Any) -> dict[tuple[str, str], list[Shard]]:
+    """Return the shards of a manifest by config and split, in their order.
+
+    Raises KeyError, TypeError or ValueError for another content than that of a manifest.
+    """
+    if manifest["name"] != NAME or manifest["format"] != FORMAT:
+        raise ValueError(f"found {manifest['name']!r}, format {manifest['format']!r}")
+    # Collect the shards by their numbers, because the manifest may list them in any order.
+    numbered_shards: dict[tuple[str, str], dict[int, Shard]] = {}
+    shard_counts: dict[tuple[str, str], int] = {}
+    for entry in manifest["files"]:
+        match = _SHARD_NAME.fullmatch(entry["path"])
+        if not match:  # README.md or another file
+            continue
+        shard_path, config, split, shard_number, shard_count = match.group(0, 1, 2, 3, 4)
+        shard = Shard(
+            path=f"{folder}/{shard_path}",
+            size=int(entry["bytes"]),
+            rows=int(entry["rows"]),
+            sha256=str(entry["sha256"]),
+        )
+        numbered_shards.setdefault((config, split), {})[int(shard_number)] = shard
+        shard_counts[config, split] = int(shard_count)
+    # Order the shards. A release with missing shards is damaged.
+    shards_by_split = {}
+    for (config, split), shards in numbered_shards.items():
+        shard_count = shard_counts[config, split]
+        if sorted(shards) != list(range(shard_count)):
+            raise ValueError(f"it lists {len(shards)} of the {shard_count} shards of {config}/{split}")
+        shards_by_split[config, split] = [shards[number] for number in sorted(shards)]
+    return shards_by_split
 
 
 def _check_size(shard: Shard) -> tuple[int, int]:
@@ -478,68 +713,88 @@ def _check_size(shard: Shard) -> tuple[int, int]:
     try:
         status = os.stat(shard.path)
     except OSError as error:
-        reason = f"listed in manifest.json, but {error.strerror}"
-        raise ReleaseError(f"{shard.path}: {reason}; build or copy the release again") from None
+        problem = f"listed in manifest.json, but {error.strerror}"
+        raise ReleaseError(f"{shard.path}: {problem}; build or copy the release again") from None
     if status.st_size != shard.size:
-        reason = f"has {status.st_size} bytes, but manifest.json lists {shard.size}"
-        raise ReleaseError(f"{shard.path}: {reason}; build or copy the release again")
+        problem = f"has {status.st_size} bytes, but manifest.json lists {shard.size}"
+        raise ReleaseError(f"{shard.path}: {problem}; build or copy the release again")
     # ctime detects a copy or an edit that restores the old mtime.
     return status.st_mtime_ns, status.st_ctime_ns
 
 
-def _read_shard(shard: Shard, config: str, columns: list[str]) -> Iterator[pa.Table]:
-    path, declared = shard.path, datasets.Features(_columns(config)).arrow_schema
+def _read_shard(shard: Shard, config_name: str, column_names: list[str]) -> Iterator[pa.Table]:
+    """Verify a shard and yield its rows in batches."""
     _check_size(shard)
     try:
         # One handle verifies and reads the file, so that a replaced file cannot be read unverified.
         # pa.OSFile avoids the open() of datasets (see _open).
-        with pa.OSFile(path) as file:
-            if (sha256 := _digests(file)[0]) != shard.sha256:
-                reason = f"has the SHA-256 {sha256}, but manifest.json lists {shard.sha256}"
-                raise ReleaseError(f"{path}: {reason}; build or copy the release again")
+        with pa.OSFile(shard.path) as file:
+            sha256 = _hash_file(file)
+            if sha256 != shard.sha256:
+                problem = f"has the SHA-256 {sha256}, but manifest.json lists {shard.sha256}"
+                raise ReleaseError(f"{shard.path}: {problem}; build or copy the release again")
             file.seek(0)
             parquet = pq.ParquetFile(file, page_checksum_verification=True)  # detects damage after the SHA-256 check
-            schema = parquet.schema_arrow
-            if any(schema.names.count(name) != 1 for name in columns):
-                has = ", ".join(schema.names)
-                raise ReleaseError(f"{path}: expected the columns {', '.join(columns)}, found {has}")
-            for name in columns:
-                if not schema.field(name).type.equals(declared.field(name).type):
-                    kinds = f"{declared.field(name).type}, found {schema.field(name).type}"
-                    raise ReleaseError(f"{path}: expected the column {name} as {kinds}")
-            if (rows := parquet.metadata.num_rows) != shard.rows:
-                raise ReleaseError(f"{path}: has {rows} rows, but manifest.json lists {shard.rows}")
-            for batch in parquet.iter_batches(_BATCH_ROWS, columns=columns):
+            _check_columns(shard.path, parquet.schema_arrow, config_name, column_names)
+            row_count = parquet.metadata.num_rows
+            if row_count != shard.rows:
+                raise ReleaseError(f"{shard.path}: has {row_count} rows, but manifest.json lists {shard.rows}")
+            for batch in parquet.iter_batches(_BATCH_ROWS, columns=column_names):
                 batch.validate(full=True)  # also checks that texts are UTF-8
-                if nulls := [name for name in columns if _holds_null(batch[name])]:
-                    raise ReleaseError(f"{path}: expected no null, found one in the column {nulls[0]}")
+                for column_name in column_names:
+                    if _has_null(batch[column_name]):
+                        raise ReleaseError(f"{shard.path}: expected no null, found one in the column {column_name}")
                 yield pa.Table.from_batches([batch])
     except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
-        raise ReleaseError(f"{path}: cannot be read ({error})") from error
+        raise ReleaseError(f"{shard.path}: cannot be read ({error})") from error
 
 
-def _holds_null(array: pa.Array) -> bool:
+def _check_columns(shard_path: str, schema: pa.Schema, config_name: str, column_names: list[str]) -> None:
+    """Raise :class:`ReleaseError` if a shard lacks a column, or has a column of another type than declared."""
+    if any(schema.names.count(column_name) != 1 for column_name in column_names):
+        expected_names = ", ".join(column_names)
+        raise ReleaseError(f"{shard_path}: expected the columns {expected_names}, found {', '.join(schema.names)}")
+    declared_schema = _features(config_name).arrow_schema
+    for column_name in column_names:
+        declared_type = declared_schema.field(column_name).type
+        actual_type = schema.field(column_name).type
+        if not actual_type.equals(declared_type):
+            problem = f"expected the column {column_name} as {declared_type}, found {actual_type}"
+            raise ReleaseError(f"{shard_path}: {problem}")
+
+
+def _has_null(array: pa.Array) -> bool:
     """True if the array has a null, also inside lists and structs."""
+    if array.null_count:
+        return True
+    inner_arrays = []
     if pa.types.is_list(array.type):
-        inner = [array.flatten()]
-    else:
-        inner = array.flatten() if pa.types.is_struct(array.type) else []
-    return bool(array.null_count) or any(map(_holds_null, inner))
+        inner_arrays = [array.flatten()]
+    elif pa.types.is_struct(array.type):
+        inner_arrays = array.flatten()
+    return any(_has_null(inner_array) for inner_array in inner_arrays)
 
 
-def _digests(file: Any, *others: str) -> list[str]:
-    """Return hashes of the rest of a file: the SHA-256, then a hash for each algorithm of ``others``."""
-    digests = [hashlib.new(name) for name in ("sha256", *others)]
-    while block := file.read(_BLOCK):
-        for digest in digests:
-            digest.update(block)
-    return [digest.hexdigest() for digest in digests]
+def _read_blocks(file: Any) -> Iterator[bytes]:
+    """Yield the rest of a file in blocks."""
+    block = file.read(_BLOCK_BYTES)
+    while block:
+        yield block
+        block = file.read(_BLOCK_BYTES)
+
+
+def _hash_file(file: Any) -> str:
+    """Return the SHA-256 of the rest of a file."""
+    digest = hashlib.sha256()
+    for block in _read_blocks(file):
+        digest.update(block)
+    return digest.hexdigest()
 
 
 # The archive
 
 
-class _Places(NamedTuple):
+class _LocalFiles(NamedTuple):
     """The local files of a URL: the archive, the incomplete download, and the note (size, SHA-256, ETag)."""
 
     archive: str
@@ -548,338 +803,468 @@ class _Places(NamedTuple):
 
 
 def _archive_url() -> str:
-    base = os.environ.get("DUREADER_RETRIEVAL_BASE_URL") or BASE_URL
-    if not base.startswith(("http://", "https://")):
-        raise ReleaseError(f"DUREADER_RETRIEVAL_BASE_URL: expected an http or https URL, found {base!r}")
-    return f"{base.rstrip('/')}/{ARCHIVE['url'].removeprefix(BASE_URL)}"
+    base_url = os.environ.get("DUREADER_RETRIEVAL_BASE_URL") or BASE_URL
+    if not base_url.startswith(("http://", "https://")):
+        raise ReleaseError(f"DUREADER_RETRIEVAL_BASE_URL: expected an http or https URL, found {base_url!r}")
+    return f"{base_url.rstrip('/')}/{ARCHIVE['url'].removeprefix(BASE_URL)}"
 
 
-def _places(url: str) -> _Places:
-    name = f"{hashlib.sha256(url.encode()).hexdigest()[:16]}-{url.rpartition('/')[2]}"
+def _name_in_url(url: str) -> str:
+    return url.rpartition("/")[2]
+
+
+def _local_files(url: str) -> _LocalFiles:
+    url_hash = hashlib.sha256(url.encode()).hexdigest()[:_KEY_DIGITS]
     # os.path.join is avoided, because datasets replaces it in this module.
-    path = f"{os.path.abspath(os.path.expanduser(datasets.config.DOWNLOADED_DATASETS_PATH))}/{name}"
-    return _Places(path, f"{path}.part", f"{path}.json")
+    folder = os.path.abspath(os.path.expanduser(datasets.config.DOWNLOADED_DATASETS_PATH))
+    archive_path = f"{folder}/{url_hash}-{_name_in_url(url)}"
+    return _LocalFiles(archive=archive_path, part=f"{archive_path}.part", note=f"{archive_path}.json")
 
 
-def describe_missing(config: str, split: str | None = None) -> str:
+def _first_word(config_name: str) -> str:
+    return config_name.partition("-")[0]
+
+
+def describe_missing(config_name: str, split: str | None = None) -> str:
     """Return an error message for a config or split that the published archive lacks, with its origin."""
-    what = f"config {config!r}" if split is None else f"split {split!r} of config {config!r}"
-    origin = _ORIGINS[split or config.split("-")[0]]
-    return f"the published archive lacks {what}; {origin}; then pass data_dir=DIR"
+    missing_part = f"config {config_name!r}"
+    if split is not None:
+        missing_part = f"split {split!r} of {missing_part}"
+    origin = _ORIGINS[split or _first_word(config_name)]
+    return f"the published archive lacks {missing_part}; {origin}; then pass data_dir=DIR"
 
 
-def _by_hand(url: str) -> str:
-    name = url.rpartition("/")[2]
-    return f"if you have {name}, run `python -m builders official --archive FILE --out DIR`{_HERE}"
+def _describe_manual_way(url: str) -> str:
+    archive_name = _name_in_url(url)
+    return f"if you have {archive_name}, run `python -m builders official --archive FILE --out DIR`{_HERE}"
 
 
-def _read_note(path: str) -> dict[str, Any]:
+def _read_download_note(note_path: str) -> dict[str, Any]:
     try:
-        with _open(path, encoding="utf-8") as file:
+        with _open(note_path, encoding="utf-8") as file:
             note = json.load(file)
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, RecursionError) as error:
-        raise ReleaseError(f"{path}: expected JSON about the archive ({error}); delete this file") from None
+        raise ReleaseError(f"{note_path}: expected JSON about the archive ({error}); delete this file") from None
     if not isinstance(note, dict):
-        raise ReleaseError(f"{path}: expected a JSON object about the archive; delete this file")
+        raise ReleaseError(f"{note_path}: expected a JSON object about the archive; delete this file")
     return note
 
 
-def _write_note(path: str, note: dict[str, Any]) -> None:
-    with _open(f"{path}.new", "w", encoding="utf-8") as file:
+def _write_download_note(note_path: str, note: dict[str, Any]) -> None:
+    temporary_path = f"{note_path}.new"
+    with _open(temporary_path, "w", encoding="utf-8") as file:
         json.dump(note, file, indent=1)
         file.flush()
         os.fsync(file.fileno())
-    os.replace(f"{path}.new", path)
+    os.replace(temporary_path, note_path)
+
+
+def _recorded_sha256(local_files: _LocalFiles) -> Any:
+    """Return the archive's SHA-256, which was published or recorded after the first download; None without both."""
+    return ARCHIVE["sha256"] or _read_download_note(local_files.note).get("sha256")
 
 
 def _fetch(url: str) -> tuple[str, str]:
     """Return the archive's path and SHA-256. Download and verify the archive if it is not on this disk."""
-    places = _places(url)
+    local_files = _local_files(url)
     try:
-        os.makedirs(places.archive.rpartition("/")[0], exist_ok=True)
-        with FileLock(f"{places.archive}.lock"):  # another process waits here until the download is complete
-            sha256 = ARCHIVE["sha256"] or _read_note(places.note).get("sha256")
-            exists = _size(places.archive) is not None
-            if not exists:
-                _download(url, places)
-            if not (exists and sha256):
-                sha256 = _accept(url, places, places.archive if exists else places.part)
-            return places.archive, sha256
+        os.makedirs(local_files.archive.rpartition("/")[0], exist_ok=True)
+        with FileLock(f"{local_files.archive}.lock"):  # another process waits here until the download is complete
+            sha256 = _recorded_sha256(local_files)
+            is_downloaded = _file_size(local_files.archive) is not None
+            if not is_downloaded:
+                _download(url, local_files)
+                sha256 = _accept_download(url, local_files, local_files.part)
+            elif not sha256:  # somebody has copied the archive into the folder of downloads, or deleted the note
+                sha256 = _accept_download(url, local_files, local_files.archive)
+            return local_files.archive, sha256
     except OSError as error:
-        raise ReleaseError(f"{places.archive}: cannot be written ({error})") from error
+        raise ReleaseError(f"{local_files.archive}: cannot be written ({error})") from error
 
 
-def _accept(url: str, places: _Places, path: str) -> str:
+def _accept_download(url: str, local_files: _LocalFiles, download_path: str) -> str:
     """Verify a downloaded file, record its SHA-256 and rename it. Delete a file that is not the archive."""
-    note = _read_note(places.note)
-    pinned = None if ARCHIVE["sha256"] else note.get("sha256")
+    note = _read_download_note(local_files.note)
+    pinned_sha256 = None  # the SHA-256 of an earlier download, if nobody has published a SHA-256
+    if not ARCHIVE["sha256"]:
+        pinned_sha256 = note.get("sha256")
     try:
-        with _open(path, "rb") as file:
-            sha256, md5 = _digests(file, "md5")
-            for what, found, expected, where in (
-                ("SHA-256", sha256, ARCHIVE["sha256"], "the published one"),
-                ("MD5", md5, ARCHIVE["md5"], "the published one"),
-                ("SHA-256", sha256, pinned, f"that of an earlier download (to accept the new, delete {places.note})"),
-            ):
-                if expected and found != expected:
-                    reason = f"has the {what} {found}, expected {expected}, {where}"
-                    raise ReleaseError(f"{url}: {reason}; the file was deleted")
+        with _open(download_path, "rb") as file:
+            sha256 = _verify_checksums(file, url, local_files, pinned_sha256)
             file.seek(0)
-            with _Unpacked(fileobj=file) as content, tarfile.open(fileobj=content, mode="r:") as tar:
-                for _ in _members(tar, url):
-                    pass
-                for _ in iter(lambda: content.read(_BLOCK), b""):  # gzip verifies its own checksum at the end
-                    if content.tell() > _LARGEST_CONTENT:
-                        raise ReleaseError(f"{url}: unpacks to over {_LARGEST_CONTENT} bytes; the file was deleted")
+            _verify_archive(file, url)
     except ReleaseError:
-        os.unlink(path)
+        os.unlink(download_path)
         raise
-    except _BROKEN as error:
-        os.unlink(path)
+    except _DAMAGE_ERRORS as error:
+        os.unlink(download_path)
         raise ReleaseError(f"{url}: the download is not a complete tar.gz ({error}); the file was deleted") from error
-    if not (ARCHIVE["sha256"] or pinned):
-        recorded = f"nobody published a checksum; recorded in {places.note} to verify later downloads"
-        print(f"{url}: SHA-256 {sha256} ({recorded})", file=sys.stderr, flush=True)
-    _write_note(places.note, {"url": url, "bytes": _size(path), "sha256": sha256})
-    os.replace(path, places.archive)
+    if not ARCHIVE["sha256"] and not pinned_sha256:
+        explanation = f"nobody published a checksum; recorded in {local_files.note} to verify later downloads"
+        print(f"{url}: SHA-256 {sha256} ({explanation})", file=sys.stderr, flush=True)
+    _write_download_note(local_files.note, {"url": url, "bytes": _file_size(download_path), "sha256": sha256})
+    os.replace(download_path, local_files.archive)
     return sha256
 
 
-def _remove(path: str) -> None:
+def _verify_checksums(file: Any, url: str, local_files: _LocalFiles, pinned_sha256: str | None) -> str:
+    """Return the SHA-256 of a downloaded file. Raise :class:`ReleaseError` if a checksum differs from the expected."""
+    sha256_digest = hashlib.sha256()
+    md5_digest = hashlib.md5(usedforsecurity=False)
+    for block in _read_blocks(file):
+        sha256_digest.update(block)
+        md5_digest.update(block)
+    sha256 = sha256_digest.hexdigest()
+    md5 = md5_digest.hexdigest()
+    problem = ""
+    if ARCHIVE["sha256"] and sha256 != ARCHIVE["sha256"]:
+        problem = f"has the SHA-256 {sha256}, expected {ARCHIVE['sha256']}, the published one"
+    elif ARCHIVE["md5"] and md5 != ARCHIVE["md5"]:
+        problem = f"has the MD5 {md5}, expected {ARCHIVE['md5']}, the published one"
+    elif pinned_sha256 and sha256 != pinned_sha256:
+        earlier = f"that of an earlier download (to accept the new, delete {local_files.note})"
+        problem = f"has the SHA-256 {sha256}, expected {pinned_sha256}, {earlier}"
+    if problem:
+        raise ReleaseError(f"{url}: {problem}; the file was deleted")
+    return sha256
+
+
+def _verify_archive(file: Any, url: str) -> None:
+    """Raise :class:`ReleaseError`, or one of ``_DAMAGE_ERRORS``, for a tar.gz that is damaged or unsafe to unpack."""
+    with _GuardedGzipFile(fileobj=file) as content, tarfile.open(fileobj=content, mode="r:") as tar:
+        for _ in _safe_members(tar, url):
+            pass
+        # Read the rest, because gzip verifies its own checksum at the end.
+        for _ in _read_blocks(content):
+            if content.tell() > _LARGEST_CONTENT_BYTES:
+                raise ReleaseError(f"{url}: unpacks to over {_LARGEST_CONTENT_BYTES} bytes; the file was deleted")
+
+
+def _remove_file(path: str) -> None:
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
 
 
-def _size(path: str) -> int | None:
+def _file_size(path: str) -> int | None:
     try:
         return os.stat(path).st_size
     except FileNotFoundError:
         return None
 
 
-def _download(url: str, places: _Places) -> None:
+def _download(url: str, local_files: _LocalFiles) -> None:
     """Download the archive. After a broken connection, a new request resumes the download."""
     if datasets.config.HF_DATASETS_OFFLINE:
-        raise ReleaseError(f"{url}: not downloaded yet, and HF_DATASETS_OFFLINE is set; {_by_hand(url)}")
-    most, failures = _size(places.part) or 0, 0
-    with datasets.utils.tqdm(desc=url.rpartition("/")[2], unit="B", unit_scale=True) as bar:
-        while reason := _receive(url, places, bar):
-            size = _size(places.part) or 0
-            failures = 0 if size > most else failures + 1
-            most = max(most, size)
-            if failures == _TRIES:
-                rest = f"{size} bytes are stored; load again to resume" if size else "no bytes were received"
-                raise ReleaseError(f"{url}: {reason}; gave up after {_TRIES} attempts ({rest}); {_by_hand(url)}")
-            time.sleep(min(_PAUSE * 2 ** max(0, failures - 1), 60))
+        raise ReleaseError(f"{url}: not downloaded yet, and HF_DATASETS_OFFLINE is set; {_describe_manual_way(url)}")
+    largest_size = _file_size(local_files.part) or 0
+    failure_count = 0
+    with datasets.utils.tqdm(desc=_name_in_url(url), unit="B", unit_scale=True) as bar:
+        while True:
+            problem = _send_request(url, local_files, bar)
+            if not problem:
+                return
+            stored_size = _file_size(local_files.part) or 0
+            # A request that has fetched some bytes is progress, so its failure does not count.
+            failure_count = 0 if stored_size > largest_size else failure_count + 1
+            largest_size = max(largest_size, stored_size)
+            if failure_count == _MOST_FAILURES:
+                state = "no bytes were received"
+                if stored_size:
+                    state = f"{stored_size} bytes are stored; load again to resume"
+                attempts = f"gave up after {_MOST_FAILURES} attempts ({state})"
+                raise ReleaseError(f"{url}: {problem}; {attempts}; {_describe_manual_way(url)}")
+            doublings = max(0, failure_count - 1)
+            time.sleep(min(_FIRST_PAUSE * 2**doublings, _LONGEST_PAUSE))
 
 
-def _receive(url: str, places: _Places, bar: Any) -> str | None:
+def _send_request(url: str, local_files: _LocalFiles, bar: Any) -> str | None:
     """Send one request for the missing bytes. Return None if the file is complete, else the reason for a retry.
 
     Raises :class:`ReleaseError` for failures that a retry cannot repair.
     """
-    size, note = _size(places.part) or 0, _read_note(places.note)
-    if size and size == note.get("bytes"):
+    stored_size = _file_size(local_files.part) or 0
+    note = _read_download_note(local_files.note)
+    if stored_size and stored_size == note.get("bytes"):
         return None
+    # Ask for the missing bytes only.
     headers = {"User-Agent": f"{NAME}/{VERSION}", "Accept-Encoding": "identity"}
-    if size and note.get("validator"):  # without a validator, the server may have another file; start again
-        headers |= {"Range": f"bytes={size}-", "If-Range": note["validator"]}
+    if stored_size and note.get("validator"):  # without a validator, the server may have another file; start again
+        headers["Range"] = f"bytes={stored_size}-"
+        headers["If-Range"] = note["validator"]
+    request = urllib.request.Request(url, headers=headers)
     try:
-        response = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=_TIMEOUT)
-        head = b"" if response.status == 206 else response.read(2)
+        response = urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS)
+        is_resumed = response.status == _PARTIAL_CONTENT
+        head = b""
+        if not is_resumed:
+            head = response.read(len(_GZIP_SIGNATURE))
     except urllib.error.HTTPError as error:
         error.close()
-        if error.code == 416:  # the stored bytes are not the beginning of the server's file
-            _remove(places.part)
-        elif error.code < 500 and error.code not in (408, 425, 429):
-            raise ReleaseError(f"{url}: HTTP {error.code} {error.reason}; {_by_hand(url)}") from None
+        if error.code == _RANGE_NOT_SATISFIABLE:  # the stored bytes are not the beginning of the server's file
+            _remove_file(local_files.part)
+        elif error.code < _FIRST_SERVER_ERROR and error.code not in _TEMPORARY_ERRORS:
+            raise ReleaseError(f"{url}: HTTP {error.code} {error.reason}; {_describe_manual_way(url)}") from None
         return f"HTTP {error.code} {error.reason}"
     except (OSError, ValueError, http.client.HTTPException) as error:
         return f"cannot be reached ({error})"
     with response:
-        length = response.headers.get("Content-Length")
-        total = int(length) if length and length.isdecimal() else None
-        start = 0
-        if response.status == 206:
-            span = re.fullmatch(r"bytes (\d+)-\d+/(\d+)", response.headers.get("Content-Range", ""))
-            if not span or (int(span[1]), int(span[2])) != (size, note.get("bytes")):
-                _remove(places.part)
+        # Compare the reply with the request.
+        if is_resumed:
+            content_range = response.headers.get("Content-Range", "")
+            match = re.fullmatch(r"bytes (\d+)-\d+/(\d+)", content_range)
+            if not match or int(match[1]) != stored_size or int(match[2]) != note.get("bytes"):
+                _remove_file(local_files.part)
                 return "the server sent a part that was not requested"
-            start, total = size, int(span[2])
+            total_size: int | None = int(match[2])
         else:
-            kind = response.headers.get_content_type()
-            if kind == "text/html" or (len(head) == 2 and head != b"\x1f\x8b"):
-                raise ReleaseError(f"{url}: expected a tar.gz, but the server sent {kind}; {_by_hand(url)}")
-            if ARCHIVE["bytes"] not in (None, total):
-                raise ReleaseError(f"{url}: has {total} bytes, expected {ARCHIVE['bytes']}; check the mirror")
-        with _open(places.part, "ab" if start else "wb") as file:
-            if not start:
-                tag = response.headers.get("ETag") or "W/"
-                validator = response.headers.get("Last-Modified") if tag.startswith("W/") else tag
-                _write_note(places.note, {**note, "url": url, "bytes": total, "validator": validator})
-            file.write(head)
-            bar.total = total
-            bar.update(file.tell() - bar.n)
-            reason = None
-            while total is None or file.tell() < total:
-                try:
-                    block = response.read1(_BLOCK)
-                except (OSError, http.client.HTTPException) as error:
-                    reason = f"the connection broke ({error})"
-                    break
-                if not block:
-                    reason = None if total is None else "the connection broke"
-                    break
-                file.write(block)
-                bar.update(len(block))
-            file.flush()
-            os.fsync(file.fileno())
-        return reason
+            total_size = _check_response(url, response, head)
+        # For a new download, note which file the bytes belong to, before the first byte is stored.
+        if not (is_resumed and stored_size):
+            entity_tag = response.headers.get("ETag") or _WEAK_TAG
+            validator = entity_tag
+            if entity_tag.startswith(_WEAK_TAG):  # a weak tag may be the same for different bytes
+                validator = response.headers.get("Last-Modified")
+            new_note = {**note, "url": url, "bytes": total_size, "validator": validator}
+            with _open(local_files.part, "wb") as file:  # empties the file before the note changes
+                _write_download_note(local_files.note, new_note)
+                file.write(head)
+        return _receive_content(response, local_files.part, total_size, bar)
 
 
-class _Unpacked(gzip.GzipFile):
+def _check_response(url: str, response: Any, head: bytes) -> int | None:
+    """Return the size that a server declares; None without a size. Raise :class:`ReleaseError` if it is no archive."""
+    declared_size = response.headers.get("Content-Length")
+    total_size = None
+    if declared_size and declared_size.isdecimal():
+        total_size = int(declared_size)
+    content_type = response.headers.get_content_type()
+    is_other_format = len(head) == len(_GZIP_SIGNATURE) and head != _GZIP_SIGNATURE
+    if content_type == "text/html" or is_other_format:
+        problem = f"expected a tar.gz, but the server sent {content_type}"
+        raise ReleaseError(f"{url}: {problem}; {_describe_manual_way(url)}")
+    if ARCHIVE["bytes"] not in (None, total_size):
+        raise ReleaseError(f"{url}: has {total_size} bytes, expected {ARCHIVE['bytes']}; check the mirror")
+    return total_size
+
+
+def _receive_content(response: Any, part_path: str, total_size: int | None, bar: Any) -> str | None:
+    """Append the rest of a response to a file. Return None if the file is complete, else the reason for a retry."""
+    problem = None
+    with _open(part_path, "ab") as file:
+        # The bar begins with the bytes of earlier requests.
+        bar.total = total_size
+        bar.update(file.tell() - bar.n)
+        while total_size is None or file.tell() < total_size:
+            try:
+                block = response.read1(_BLOCK_BYTES)
+            except (OSError, http.client.HTTPException) as error:
+                problem = f"the connection broke ({error})"
+                break
+            if not block:
+                if total_size is not None:
+                    problem = "the connection broke"
+                break
+            file.write(block)
+            bar.update(len(block))
+        file.flush()
+        os.fsync(file.fileno())
+    return problem
+
+
+class _GuardedGzipFile(gzip.GzipFile):
     """A gzip reader that refuses large reads, because a damaged tar header may declare any length."""
 
     def read(self, size: int | None = -1) -> bytes:
-        if size is None or not 0 <= size <= _LONGEST_RECORD:
+        if size is None or not 0 <= size <= _LONGEST_RECORD_BYTES:
             raise tarfile.TarError(f"a header of {size} bytes")
         return super().read(size)
 
 
-def _members(tar: tarfile.TarFile, archive: str) -> Iterator[tarfile.TarInfo]:
+def _safe_members(tar: tarfile.TarFile, archive_name: str) -> Iterator[tarfile.TarInfo]:
     """Yield the members of an archive. Raise :class:`ReleaseError` for members that are unsafe to unpack."""
-    total = 0
-    for number, member in enumerate(tar, 1):
-        total += member.size
-        if re.match(r"[/\\]|[A-Za-z]:", member.name) or ".." in re.split(r"[/\\]", member.name):
-            reason = "has a name that leads out of the archive's folder"
-        elif not (member.isdir() or (member.isfile() and not member.issparse())):
-            reason = "is neither a file nor a folder"
-        elif member.size < 0:
-            reason = "has a negative size"
-        elif total > _LARGEST_CONTENT or number > _MOST_MEMBERS:
-            reason = f"exceeds the limits of {_LARGEST_CONTENT} bytes and {_MOST_MEMBERS} files in an archive"
-        else:
-            yield member
-            continue
-        raise ReleaseError(f"{archive}: {member.name!r} {reason}; the archive is refused")
+    total_bytes = 0
+    for member_number, member in enumerate(tar, 1):
+        total_bytes += member.size
+        problem = _member_problem(member)
+        if not problem and (total_bytes > _LARGEST_CONTENT_BYTES or member_number > _MOST_MEMBERS):
+            problem = f"exceeds the limits of {_LARGEST_CONTENT_BYTES} bytes and {_MOST_MEMBERS} files in an archive"
+        if problem:
+            raise ReleaseError(f"{archive_name}: {member.name!r} {problem}; the archive is refused")
+        yield member
 
 
-def _read_member(source: Member, config: str, columns: list[str]) -> Iterator[pa.Table]:
+def _member_problem(member: tarfile.TarInfo) -> str:
+    """Describe why a member is unsafe to unpack; empty for a safe member."""
+    is_absolute = re.match(r"[/\\]|[A-Za-z]:", member.name)
+    if is_absolute or ".." in re.split(r"[/\\]", member.name):
+        return "has a name that leads out of the archive's folder"
+    is_plain_file = member.isfile() and not member.issparse()
+    if not member.isdir() and not is_plain_file:
+        return "is neither a file nor a folder"
+    if member.size < 0:
+        return "has a negative size"
+    return ""
+
+
+def _read_member(source: Member, config_name: str, column_names: list[str]) -> Iterator[pa.Table]:
     """Yield the rows of a config from a file of the archive, in file order."""
-    path, _ = _fetch(source.url)
-    schema = datasets.Features(_columns(config)).arrow_schema
+    archive_path, _ = _fetch(source.url)
+    schema = _features(config_name).arrow_schema
     try:
-        with _open(path, "rb") as file:
-            if (sha256 := _digests(file)[0]) != source.sha256:
-                os.unlink(path)
-                reason = f"has the SHA-256 {sha256}, expected {source.sha256}"
-                raise ReleaseError(f"{path}: {reason}; the file was deleted; load again to download it")
+        with _open(archive_path, "rb") as file:
+            sha256 = _hash_file(file)
+            if sha256 != source.sha256:
+                os.unlink(archive_path)
+                problem = f"has the SHA-256 {sha256}, expected {source.sha256}"
+                raise ReleaseError(f"{archive_path}: {problem}; the file was deleted; load again to download it")
             file.seek(0)
-            with _Unpacked(fileobj=file) as content, tarfile.open(fileobj=content, mode="r:") as tar:
-                names = []
-                for member in _members(tar, path):
-                    names.append(member.name.removeprefix("./"))
-                    if names[-1] == source.name and (opened := tar.extractfile(member)):
+            with _GuardedGzipFile(fileobj=file) as content, tarfile.open(fileobj=content, mode="r:") as tar:
+                member_file = _open_member(tar, archive_path, source.name)
+                rows = _archive_rows(member_file, f"{archive_path}: {source.name}", config_name)
+                row_count = 0
+                while True:
+                    batch = list(itertools.islice(rows, _BATCH_ROWS))
+                    if not batch:
                         break
-                else:
-                    raise ReleaseError(f"{path}: has no {source.name}; found {', '.join(names[:9])}")
-                rows = _rows(io.BufferedReader(opened, _BLOCK), f"{path}: {source.name}", config)  # type: ignore[arg-type]
-                count = 0
-                while batch := list(itertools.islice(rows, _BATCH_ROWS)):
-                    count += len(batch)
-                    yield pa.Table.from_pylist(batch, schema).select(columns)
-                if config != "qrels" and count != (published := _PUBLISHED[source.name]):
-                    warnings.warn(f"{path}: {source.name} has {count:,} rows; published: {published:,}", stacklevel=2)
+                    row_count += len(batch)
+                    yield pa.Table.from_pylist(batch, schema).select(column_names)
+                # A row of qrels is a pair of a question and a passage, so the numbers differ.
+                published_count = _PUBLISHED_COUNTS[source.name]
+                if config_name != "qrels" and row_count != published_count:
+                    counts = f"has {row_count:,} rows; published: {published_count:,}"
+                    warnings.warn(f"{archive_path}: {source.name} {counts}", stacklevel=2)
     except ReleaseError:
         raise
-    except _BROKEN as error:
-        raise ReleaseError(f"{path}: cannot be read ({error})") from error
+    except _DAMAGE_ERRORS as error:
+        raise ReleaseError(f"{archive_path}: cannot be read ({error})") from error
 
 
-def _rows(file: io.BufferedReader, where: str, config: str) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a config with the archive's ids."""
-    is_corpus = config == "corpus"
+def _open_member(tar: tarfile.TarFile, archive_path: str, member_name: str) -> io.BufferedReader:
+    """Open a file of the archive. Raise :class:`ReleaseError` if the archive lacks the file."""
+    names = []
+    for member in _safe_members(tar, archive_path):
+        name = member.name.removeprefix("./")
+        names.append(name)
+        if name == member_name:
+            member_file = tar.extractfile(member)
+            if member_file:  # None for a folder
+                return io.BufferedReader(member_file, _BLOCK_BYTES)  # type: ignore[arg-type]
+    listed_names = ", ".join(names[:_LISTED_MEMBERS])
+    raise ReleaseError(f"{archive_path}: has no {member_name}; found {listed_names}")
+
+
+def _archive_rows(file: io.BufferedReader, location: str, config_name: str) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a config with the archive's ids. Errors begin with ``location``."""
+    is_corpus = config_name == "corpus"
     expected = "{paragraph_id, paragraph_text}"
     if not is_corpus:
         expected = f"{{question_id, question, answer_paragraphs: [{expected}, ...]}}"
-    for line, record in _records(file, where):
+    for line_number, record in _read_records(file, location):
         try:
             if is_corpus:
-                yield {"_id": _string(record, "paragraph_id"), "title": "", "text": _string(record, "paragraph_text")}
+                yield _read_passage(record, id_column="_id")
                 continue
-            query, text = _string(record, "question_id"), _string(record, "question")
-            passages = [
-                {"docid": _string(passage, "paragraph_id"), "title": "", "text": _string(passage, "paragraph_text")}
-                for passage in record["answer_paragraphs"]
-            ]
+            query_id = _read_string(record, "question_id")
+            query_text = _read_string(record, "question")
+            passages = [_read_passage(passage, id_column="docid") for passage in record["answer_paragraphs"]]
         except (KeyError, TypeError, ValueError) as error:
             reason = f"no {error}" if isinstance(error, KeyError) else error
-            raise ReleaseError(f"{where}, line {line}: expected an object {expected} ({reason})") from None
-        if config == "queries":
-            yield {"_id": query, "text": text}
-        elif config == "qrels":
-            yield from ({"query-id": query, "corpus-id": passage["docid"], "score": 1} for passage in passages)
+            raise ReleaseError(f"{location}, line {line_number}: expected an object {expected} ({reason})") from None
+        if config_name == "queries":
+            yield {"_id": query_id, "text": query_text}
+        elif config_name == "qrels":
+            for passage in passages:
+                yield {"query-id": query_id, "corpus-id": passage["docid"], "score": 1}
         else:
-            yield {"query_id": query, "query": text, "positive_passages": passages, "negative_passages": []}
+            yield {
+                "query_id": query_id,
+                "query": query_text,
+                "positive_passages": passages,
+                "negative_passages": [],
+            }
 
 
-def _string(record: Any, key: str) -> str:
+def _read_passage(record: Any, id_column: str) -> dict[str, str]:
+    passage_id = _read_string(record, "paragraph_id")
+    return {id_column: passage_id, "title": "", "text": _read_string(record, "paragraph_text")}
+
+
+def _read_string(record: Any, key: str) -> str:
     if not isinstance(record, dict):
         raise TypeError(f"found {type(record).__name__}")
-    if not isinstance(value := record[key], str):
+    value = record[key]
+    if not isinstance(value, str):
         raise TypeError(f"{key} is {type(value).__name__}")
     value.encode()  # raises for half a surrogate pair, which JSON allows
     return value
 
 
-def _records(file: io.BufferedReader, where: str) -> Iterator[tuple[int, Any]]:
+def _read_records(file: io.BufferedReader, location: str) -> Iterator[tuple[int, Any]]:
     """Yield (line, value) of JSON lines, or of an object ``{"data": [...]}``, in constant memory."""
-    if opening := re.match(rb'\s*\{\s*"data"\s*:\s*\[', file.peek(64)):
-        yield from _wrapped_records(file, where, opening.end())
+    opening = re.match(rb'\s*\{\s*"data"\s*:\s*\[', file.peek(64))
+    if opening:
+        yield from _read_wrapped_records(file, location, opening.end())
         return
-    for number in itertools.count(1):
-        line = file.readline(_LONGEST_RECORD)
+    for line_number in itertools.count(1):
+        line = file.readline(_LONGEST_RECORD_BYTES)
         if not line:
             return
         if line.isspace():
             continue
         try:
-            yield number, json.loads(line.decode())
+            yield line_number, json.loads(line.decode())
         except (ValueError, RecursionError) as error:
-            raise ReleaseError(f"{where}, line {number}: expected JSON ({error})") from None
+            raise ReleaseError(f"{location}, line {line_number}: expected JSON ({error})") from None
 
 
-def _wrapped_records(file: io.BufferedReader, where: str, opening: int) -> Iterator[tuple[int, Any]]:
-    line = file.read(opening).count(b"\n") + 1
+def _read_wrapped_records(file: io.BufferedReader, location: str, opening_length: int) -> Iterator[tuple[int, Any]]:
+    """Yield (line, value) of an object ``{"data": [VALUE, VALUE, ...]}``.
+
+    The text is read in blocks, which may end inside of a value::
+
+        {"data": [{"question": "a"}, {"question": "b"}, {"ques|tion": "c"}]}
+                                                      ^       ^
+                                               position       end of the text so far
+
+    If the value after ``position`` is incomplete, another block is appended and the value is parsed again. The text
+    before ``position`` is then dropped.
+    """
+    line_number = file.read(opening_length).count(b"\n") + 1
     stream = io.TextIOWrapper(file, encoding="utf-8", newline="")
-    parse = json.JSONDecoder().raw_decode
-    text, at, gap = "", 0, re.compile(r"\s*")
+    decoder = json.JSONDecoder()
+    text = ""
+    position = 0  # where the last value ends
+    separator = re.compile(r"\s*")  # before the first value; a comma stands before every other value
     while True:
-        start = gap.match(text, at)
+        match = separator.match(text, position)
+        value_start = match.end() if match else len(text)
         try:
-            value, end = parse(text, start.end() if start else len(text))
+            value, value_end = decoder.raw_decode(text, value_start)
         except (ValueError, RecursionError) as error:
             # The text is incomplete, finished or invalid. More text shows which case applies.
+            block = ""
             try:
-                block = stream.read(_BLOCK) if len(text) - at < _LONGEST_RECORD else ""
-            except UnicodeDecodeError as wrong:
-                raise ReleaseError(f"{where}, after line {line}: expected UTF-8 ({wrong})") from None
+                if len(text) - position < _LONGEST_RECORD_BYTES:
+                    block = stream.read(_BLOCK_BYTES)
+            except UnicodeDecodeError as decode_error:
+                problem = f"expected UTF-8 ({decode_error})"
+                raise ReleaseError(f"{location}, after line {line_number}: {problem}") from None
             if block:
-                text, at = text[at:] + block, 0
-            elif re.fullmatch(r"\s*\]\s*\}\s*", text[at:]):
+                text = text[position:] + block
+                position = 0
+            elif re.fullmatch(r"\s*\]\s*\}\s*", text[position:]):
                 return
             else:
-                reason = f"expected JSON objects separated by commas, and ]}} at the end ({error})"
-                raise ReleaseError(f"{where}, line {line}: {reason}") from None
+                problem = f"expected JSON objects separated by commas, and ]}} at the end ({error})"
+                raise ReleaseError(f"{location}, line {line_number}: {problem}") from None
             continue
-        assert start is not None  # parse succeeded only if start matched
-        line += text.count("\n", at, start.end())
-        yield line, value
-        line += text.count("\n", start.end(), end)
-        at, gap = end, re.compile(r"\s*,\s*")
+        line_number += text.count("\n", position, value_start)
+        yield line_number, value
+        line_number += text.count("\n", value_start, value_end)
+        position = value_end
+        separator = re.compile(r"\s*,\s*")
 
 
 def _source_hash() -> str:
@@ -888,30 +1273,31 @@ def _source_hash() -> str:
         return hashlib.sha256(file.read()).hexdigest()
 
 
-def _register() -> None:
+def _register_name() -> None:
     """Let ``datasets.load_dataset("dureader_retrieval", ...)`` find this module on datasets 5.x.
 
     datasets 5.x runs no scripts and has no public function to register a builder. This function therefore adds the
     module to the private table of packaged modules. The function also replaces the factory of packaged modules for this
-    name, because the original factory lists every file below the working directory, and fails in an empty folder.
+    name, because the original factory lists every file below the working directory, and fails in an empty folder. Both
+    are private names of datasets 5.2 to 5.x.
     """
-    major = int(datasets.__version__.split(".")[0])
-    if major < 4 or __name__ != NAME:
+    major_version = int(datasets.__version__.split(".")[0])
+    if major_version < 4 or __name__ != NAME:
         return  # datasets 3.x runs this file as a script, from a copy under another name
     try:
-        if major != 5:
+        if major_version != 5:
             raise ImportError(f"expected datasets 5.x, found {datasets.__version__}")
         from datasets.data_files import DataFilesDict
-        from datasets.load import _PACKAGED_DATASETS_MODULES as modules
+        from datasets.load import _PACKAGED_DATASETS_MODULES as packaged_modules
         from datasets.load import DatasetModule, PackagedDatasetModuleFactory
     except ImportError as error:
         warnings.warn(
             f'datasets.load_dataset("{NAME}") is not available ({error}); use {NAME}.load_dataset', stacklevel=2
         )
         return
-    registered = NAME in modules
-    modules[NAME] = (__name__, _source_hash())
-    if registered:  # this module was reloaded
+    was_registered = NAME in packaged_modules
+    packaged_modules[NAME] = (__name__, _source_hash())
+    if was_registered:  # this module was reloaded
         return
 
     class ModuleFactory(PackagedDatasetModuleFactory):  # type: ignore[misc]
@@ -925,11 +1311,12 @@ def _register() -> None:
         def get_module(self) -> Any:
             if self.name != NAME:
                 return super().get_module()
+            module_path, source_hash = packaged_modules[NAME]
             # data_files is an empty dict, because load_dataset_builder fails for None.
-            kwargs = {"data_files": DataFilesDict(), "dataset_name": NAME}
-            return DatasetModule(*modules[NAME], kwargs)
+            builder_kwargs = {"data_files": DataFilesDict(), "dataset_name": NAME}
+            return DatasetModule(module_path, source_hash, builder_kwargs)
 
     datasets.load.PackagedDatasetModuleFactory = ModuleFactory
 
 
-_register()
+_register_name()

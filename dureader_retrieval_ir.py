@@ -21,7 +21,7 @@ and ``lookup``.
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import ir_datasets
@@ -36,14 +36,47 @@ from dureader_retrieval import ReleaseError
 NAME = "dureader-retrieval"
 VARIABLE = "DUREADER_RETRIEVAL_RELEASE"
 SPLITS = ("train", "dev", "test")
-# Set in an id -> configs of the set's passages, queries and judgments.
+_HUB_NAME = re.compile(r"([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
+
+
+class SetConfigs(NamedTuple):
+    """The configs of a set. With ``translated``, the queries are translations of the queries of the judgments."""
+
+    corpus: str
+    queries: str
+    qrels: str
+    translated: bool
+
+
+# Set in an id -> configs of the set.
+# Generated from builders/store/layout.py by `python -m builders.store.loader_tables`.
 SETS = {
-    "": ("corpus", "queries", "qrels"),
-    "cmedqa": ("cmedqa-corpus", "cmedqa-queries", "cmedqa-qrels"),
-    "ccovid": ("ccovid-corpus", "ccovid-queries", "ccovid-qrels"),
-    "crosslingual": ("corpus", "crosslingual-queries", "qrels"),
+    "": SetConfigs(
+        corpus="corpus",
+        queries="queries",
+        qrels="qrels",
+        translated=False,
+    ),
+    "cmedqa": SetConfigs(
+        corpus="cmedqa-corpus",
+        queries="cmedqa-queries",
+        qrels="cmedqa-qrels",
+        translated=False,
+    ),
+    "ccovid": SetConfigs(
+        corpus="ccovid-corpus",
+        queries="ccovid-queries",
+        qrels="ccovid-qrels",
+        translated=False,
+    ),
+    "crosslingual": SetConfigs(
+        corpus="corpus",
+        queries="crosslingual-queries",
+        qrels="qrels",
+        translated=True,
+    ),
 }
-_HUB = re.compile(r"([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
+# End of the generated lines.
 
 
 # This module lacks `from __future__ import annotations`, because the library's exporters read the types of the fields.
@@ -62,15 +95,19 @@ class Source:
     """The source of rows: a release directory, ORG/NAME (or ORG/NAME@REVISION) on a hub, or "" for the archive."""
 
     def __init__(self, release: str) -> None:
-        self.datasets: list[_Declared] = []  # the registered datasets of this source
-        self.place(release)
+        self.datasets: list[_LazyDataset] = []  # the registered datasets of this source
+        self.replace_release(release)
 
-    def place(self, release: str) -> None:
+    def replace_release(self, release: str) -> None:
         """Change the source, and drop the cached handlers of the old source."""
-        match = None if os.path.exists(release) else _HUB.fullmatch(release)
-        self.release, self._repo, self._revision = release, match and match[1], match and match[2]
-        self._parts: dict[tuple[str, str], list[Any]] = {}
-        self._docs: dict[str, _Docs] = {}
+        self.release = release
+        self._repo: str | None = None
+        self._revision: str | None = None
+        hub_name = _HUB_NAME.fullmatch(release)
+        if hub_name and not os.path.exists(release):
+            self._repo, self._revision = hub_name.groups()
+        self._handlers_by_id: dict[tuple[str, str], list[Any]] = {}
+        self._docs_by_config: dict[str, _Docs] = {}
         for dataset in self.datasets:
             dataset.forget()
 
@@ -80,10 +117,14 @@ class Source:
             return self.release or None
         from huggingface_hub import snapshot_download
 
-        wanted = ["manifest.json", *([f"{config}/*"] if config else [])]
-        path = snapshot_download(self._repo, repo_type="dataset", revision=self._revision, allow_patterns=wanted)
-        self._revision = os.path.basename(path)  # the commit, so that later files come from the same commit
-        return str(path)
+        file_patterns = ["manifest.json"]
+        if config:
+            file_patterns.append(f"{config}/*")
+        folder = snapshot_download(
+            self._repo, repo_type="dataset", revision=self._revision, allow_patterns=file_patterns
+        )
+        self._revision = os.path.basename(folder)  # the commit, so that later files come from the same commit
+        return str(folder)
 
     def rows(self, config: str, split: str, streaming: bool = False) -> Any:
         """Return the verified rows of a split. Without ``streaming``, ``datasets`` caches the rows."""
@@ -108,32 +149,37 @@ class Source:
 
         Raises :class:`ReleaseError` if the source lacks the passages or the queries.
         """
-        if (set_name, split) not in self._parts:
+        key = (set_name, split)
+        if key not in self._handlers_by_id:
             try:
-                handlers = self._handlers(set_name, split)
+                handlers = self._open_handlers(SETS[set_name], split)
             except ReleaseError as error:
                 advice = "" if self.release else f" (set {VARIABLE}=DIR, or call register(DIR))"
                 raise ReleaseError(f"{dataset_id}: {error}{advice}") from None
             dataset = Dataset(*handlers)
-            self._parts[set_name, split] = [MetadataComponent(dataset_id, dataset, _Counts(dataset)), dataset]
-        return self._parts[set_name, split]
+            metadata = MetadataComponent(dataset_id, dataset, _Counts(dataset))
+            self._handlers_by_id[key] = [metadata, dataset]
+        return self._handlers_by_id[key]
 
-    def _handlers(self, set_name: str, split: str) -> Iterator[Any]:
-        corpus, queries, qrels = SETS[set_name]
-        self.splits(corpus)
-        if corpus not in self._docs:
-            self._docs[corpus] = _Docs(self, corpus)  # shared by ids, so that the library recognizes equal passages
-        handlers: list[Any] = [self._docs[corpus]]
-        if split:
-            translated = set_name == "crosslingual"
-            if split not in (known := self.splits(queries)):
-                names = ", ".join(name for name in known if name != "queries")  # "queries" has all queries
-                lacks = f"{self.release}: has no {split} queries; it has queries of {names}"
-                raise ReleaseError(lacks if self.release else dureader_retrieval.describe_missing(queries, split))
-            handlers.append(_Queries(self, queries, split, translated))
-            if split in self._splits_if_any(qrels):
-                handlers.append(_Qrels(self, qrels, split, handlers[1] if translated else None))
-        return iter(handlers)
+    def _open_handlers(self, configs: SetConfigs, split: str) -> list[Any]:
+        self.splits(configs.corpus)  # raises if the source lacks the passages
+        if configs.corpus not in self._docs_by_config:
+            # Shared by ids, so that the library recognizes equal passages.
+            self._docs_by_config[configs.corpus] = _Docs(self, configs.corpus)
+        docs = self._docs_by_config[configs.corpus]
+        if not split:
+            return [docs]
+        present_splits = self.splits(configs.queries)
+        if split not in present_splits:
+            if not self.release:
+                raise ReleaseError(dureader_retrieval.describe_missing(configs.queries, split))
+            split_names = ", ".join(name for name in present_splits if name != "queries")  # "queries" has all queries
+            raise ReleaseError(f"{self.release}: has no {split} queries; it has queries of {split_names}")
+        queries = _Queries(self, configs.queries, split, configs.translated)
+        if split not in self._splits_if_any(configs.qrels):
+            return [docs, queries]
+        translations = queries if configs.translated else None
+        return [docs, queries, _Qrels(self, configs.qrels, split, translations)]
 
     def _splits_if_any(self, config: str) -> dict[str, int | None]:
         try:
@@ -149,12 +195,14 @@ class _Counts:
         self._dataset = dataset
 
     def get_metadata(self, dataset_id: str, kind: Any) -> dict[str, int]:
-        return {"count": getattr(self._dataset, f"{kind.value}_count")()}
+        count_items = getattr(self._dataset, f"{kind.value}_count")
+        return {"count": count_items()}
 
 
 class _Docs(BaseDocs):  # type: ignore[misc]  # ir_datasets is untyped
     def __init__(self, source: Source, config: str) -> None:
-        self._source, self._config = source, config
+        self._source = source
+        self._config = config
 
     def _rows(self) -> Iterator[Any]:
         # Streamed, because the library stores its own copy of the passages.
@@ -166,8 +214,9 @@ class _Docs(BaseDocs):  # type: ignore[misc]  # ir_datasets is untyped
         return self._rows()
 
     def docs_store(self, field: str = "doc_id") -> Any:
+        store_folder = home_path() / NAME / self._source.version(self._config)
         return PickleLz4FullStore(
-            path=str(home_path() / NAME / self._source.version(self._config) / "docs.pklz4"),
+            path=str(store_folder / "docs.pklz4"),
             init_iter_fn=self._rows,
             data_cls=GenericDoc,
             lookup_field=field,
@@ -176,8 +225,10 @@ class _Docs(BaseDocs):  # type: ignore[misc]  # ir_datasets is untyped
         )
 
     def docs_count(self) -> int:
-        known = self._source.count(self._config, "corpus")
-        return int(self.docs_store().count()) if known is None else known
+        declared_count = self._source.count(self._config, "corpus")
+        if declared_count is None:
+            return int(self.docs_store().count())
+        return declared_count
 
     def docs_cls(self) -> Any:
         return GenericDoc
@@ -191,16 +242,22 @@ class _Docs(BaseDocs):  # type: ignore[misc]  # ir_datasets is untyped
 
 class _Queries(BaseQueries):  # type: ignore[misc]
     def __init__(self, source: Source, config: str, split: str, translated: bool) -> None:
-        self._source, self._place, self._translated = source, (config, split), translated
+        self._source = source
+        self._config = config
+        self._split = split
+        self._translated = translated
 
     def queries_iter(self) -> Iterator[Any]:
-        make: Callable[..., Any] = self.queries_cls()
-        names = ("_id", "text", "zh_id")[: len(make._fields)]  # type: ignore[attr-defined]
-        return (make(*(row[name] for name in names)) for row in self._source.rows(*self._place))
+        rows = self._source.rows(self._config, self._split)
+        if self._translated:
+            return (TranslatedQuery(row["_id"], row["text"], row["zh_id"]) for row in rows)
+        return (GenericQuery(row["_id"], row["text"]) for row in rows)
 
     def queries_count(self) -> int:
-        known = self._source.count(*self._place)
-        return len(self._source.rows(*self._place)) if known is None else known
+        declared_count = self._source.count(self._config, self._split)
+        if declared_count is None:
+            return len(self._source.rows(self._config, self._split))
+        return declared_count
 
     def queries_cls(self) -> Any:
         return TranslatedQuery if self._translated else GenericQuery
@@ -216,22 +273,32 @@ class _Qrels(BaseQrels):  # type: ignore[misc]
     """Judgments of Chinese queries. With ``translations``, the query ids are the ids of the English queries."""
 
     def __init__(self, source: Source, config: str, split: str, translations: _Queries | None) -> None:
-        self._source, self._place, self._translations = source, (config, split), translations
+        self._source = source
+        self._config = config
+        self._split = split
+        self._translations = translations
 
     def qrels_iter(self) -> Iterator[Any]:
-        rows = self._source.rows(*self._place)
-        judged: dict[str, list[str]] = {}
-        if self._translations:
-            for query in self._translations.queries_iter():
-                judged.setdefault(query.zh_id, []).append(query.query_id)
+        rows = self._source.rows(self._config, self._split)
+        if self._translations is None:
+            for row in rows:
+                yield TrecQrel(row["query-id"], row["corpus-id"], row["score"], "0")
+            return
+        # A Chinese query may have several translations.
+        english_ids: dict[str, list[str]] = {}
+        for query in self._translations.queries_iter():
+            english_ids.setdefault(query.zh_id, []).append(query.query_id)
         for row in rows:
-            query = row["query-id"]
-            for query_id in judged.get(query, []) if self._translations else [query]:
+            for query_id in english_ids.get(row["query-id"], []):
                 yield TrecQrel(query_id, row["corpus-id"], row["score"], "0")
 
     def qrels_count(self) -> int:
-        known = None if self._translations else self._source.count(*self._place)
-        return sum(1 for _ in self.qrels_iter()) if known is None else known
+        declared_count = None
+        if self._translations is None:  # the manifest counts the judgments of Chinese queries
+            declared_count = self._source.count(self._config, self._split)
+        if declared_count is None:
+            return sum(1 for _ in self.qrels_iter())
+        return declared_count
 
     def qrels_cls(self) -> Any:
         return TrecQrel
@@ -240,11 +307,14 @@ class _Qrels(BaseQrels):  # type: ignore[misc]
         return {1: "the passage answers the query", 0: "people judged that the passage does not answer the query"}
 
 
-class _Declared(Dataset):  # type: ignore[misc]
+class _LazyDataset(Dataset):  # type: ignore[misc]
     """A dataset of ir_datasets that opens its handlers on first use."""
 
     def __init__(self, source: Source, dataset_id: str, set_name: str, split: str) -> None:
-        self._source, self._declared = source, (dataset_id, set_name, split)
+        self._source = source
+        self._dataset_id = dataset_id
+        self._set_name = set_name
+        self._split = split
         self.forget()
 
     def forget(self) -> None:
@@ -253,7 +323,7 @@ class _Declared(Dataset):  # type: ignore[misc]
 
     @property
     def _constituents(self) -> list[Any]:
-        return self._source.parts(*self._declared)
+        return self._source.parts(self._dataset_id, self._set_name, self._split)
 
     def metadata(self) -> Any:  # defined here, so that registering opens no handler
         return self._constituents[0].metadata()
@@ -270,16 +340,20 @@ def register(release: str | os.PathLike[str] | None = None, name: str = NAME) ->
             ``DUREADER_RETRIEVAL_RELEASE``, else the original archive, which is downloaded once.
         name: prefix of the ids, so that several releases can be registered at the same time.
     """
-    where = os.path.expanduser(os.fspath(os.environ.get(VARIABLE, "") if release is None else release))
+    if release is None:
+        release = os.environ.get(VARIABLE, "")
+    source_name = os.path.expanduser(os.fspath(release))
     if name in _SOURCES:
-        _SOURCES[name].place(where)
+        _SOURCES[name].replace_release(source_name)
         return
-    source = _SOURCES[name] = Source(where)
+    source = Source(source_name)
+    _SOURCES[name] = source
     for set_name in SETS:
-        for split in ("", *SPLITS):
-            dataset_id = "/".join(filter(None, (name, set_name, split)))
-            source.datasets.append(_Declared(source, dataset_id, set_name, split))
-            ir_datasets.registry.register(dataset_id, source.datasets[-1])
+        for split in ("", *SPLITS):  # without a split, the id has only passages
+            dataset_id = "/".join(part for part in (name, set_name, split) if part)
+            dataset = _LazyDataset(source, dataset_id, set_name, split)
+            source.datasets.append(dataset)
+            ir_datasets.registry.register(dataset_id, dataset)
 
 
 register()

@@ -34,11 +34,19 @@ if TYPE_CHECKING:
 
 # Modules of the names that are no verbs.
 _MODULES = {
-    **dict.fromkeys(("Encoder", "QueryPassageEncoder", "Reranker"), "baselines.core.model_protocols"),
+    "Encoder": "baselines.core.model_protocols",
     "InputError": "builders.core.errors",
+    "QueryPassageEncoder": "baselines.core.model_protocols",
+    "Release": "baselines.api",
+    "Reranker": "baselines.core.model_protocols",
     "Run": "builders.store.runs",
-    **dict.fromkeys(("Release", "compare", "evaluate", "fuse", "open_release"), "baselines.api"),
-    **dict.fromkeys(("read_run", "search", "write_run"), "baselines.api"),
+    "compare": "baselines.api",
+    "evaluate": "baselines.api",
+    "fuse": "baselines.api",
+    "open_release": "baselines.api",
+    "read_run": "baselines.api",
+    "search": "baselines.api",
+    "write_run": "baselines.api",
 }
 __all__ = [
     "Encoder",
@@ -83,6 +91,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name in _MODULES:
         return getattr(importlib.import_module(_MODULES[name]), name)
+    # The name of a verb's function. Only the module of this verb is imported.
     from baselines.__main__ import VERBS
     from builders.core.verbs import load_named_function
 

@@ -31,7 +31,9 @@ GROUPS = {
         "pull": "baselines.hub.pull:pull_model",
     },
 }
-VERBS = {verb: module for verbs in GROUPS.values() for verb, module in verbs.items()}
+VERBS: dict[str, str] = {}
+for _group in GROUPS.values():
+    VERBS |= _group
 
 
 def console() -> int:
@@ -39,12 +41,13 @@ def console() -> int:
     from builders.__main__ import GROUPS as BUILDERS  # only the console script needs this import
 
     groups = BUILDERS | GROUPS
-    verbs = {verb: module for group in groups.values() for verb, module in group.items()}
+    verbs: dict[str, str] = {}
+    for group in groups.values():
+        verbs |= group
     description = "Build releases of DuReader-retrieval, search them, train and evaluate."
     return end_soon(main(CONSOLE, description, verbs, groups=groups))
 
 
 if __name__ == "__main__":
-    sys.exit(
-        end_soon(main("baselines", "Search a release, train models on it, and evaluate both.", VERBS, groups=GROUPS))
-    )
+    exit_code = main("baselines", "Search a release, train models on it, and evaluate both.", VERBS, groups=GROUPS)
+    sys.exit(end_soon(exit_code))

@@ -44,6 +44,8 @@ else:
 # Endings of files of runs. A missing file with such a name is no model.
 _RUN_ENDINGS = (".run", ".trec", ".gz", ".json", ".txt", ".tsv", ".res")
 _TAG = "dureader_retrieval"
+_TOP_K = 50  # default number of passages per query
+_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")  # ORG/NAME
 _MEASURES_OPTION = next(option for option in verb_spec(compare_runs).options if option.name == "measure")
 
 
@@ -86,7 +88,7 @@ def open_release(
     """
     if isinstance(path, reader.Release):
         release = reader.open_release(path)
-    elif not Path(path).exists() and re.fullmatch(r"[\w.-]+/[\w.-]+", str(path)):
+    elif not Path(path).exists() and _HUB_NAME.fullmatch(str(path)):
         release = reader.open_release(_download_release(str(path), revision))
         revision = None
     else:
@@ -137,11 +139,11 @@ def write_run(run: AnyRun, out: AnyPath, *, tag: str = _TAG) -> Path:
         InputError: an id has blanks, which a TREC file cannot hold, or the file cannot be written.
     """
     path = Path(out)
-    opened_run = read_run(run)
+    open_run = read_run(run)
     if tag.split() != [tag]:
         raise UsageError(f"tag: expected a text without blanks, found {tag!r}")
     check_file(path)
-    write_ranked_hits(path, opened_run.hits.items(), tag)
+    write_ranked_hits(path, open_run.hits.items(), tag)
     return path
 
 
@@ -179,21 +181,23 @@ def search(
     Raises:
         InputError: the release, an option, the model or the model's output is wrong, or a library is not installed.
     """
-    opened = _open(release)
+    open_set = _open_set(release)
     first_run = None if run is None else read_run(run)
     options |= {"query_prompt": query_prompt, "passage_prompt": passage_prompt, "similarity": similarity}
     options |= {"batch_size": batch_size, "index": Path(index) if index else None}
-    options = {key: value for key, value in options.items() if value is not None}
+    # None means that an option is not used, so that models without this option can be searched.
+    used_options = {name: value for name, value in options.items() if value is not None}
     try:
         if isinstance(model, str | Path):
-            hits = _search_by_name(str(model), opened, split, top_k, first_run, options)
+            hits_by_query = _search_by_name(str(model), open_set, split, top_k, first_run, used_options)
         else:
-            hits = _search_by_object(model, opened, split, top_k, first_run, **options)
+            hits_by_query = _search_by_object(model, open_set, split, top_k, first_run, **used_options)
     except ModuleNotFoundError as error:
-        if line := missing_library(error):
-            raise InputError(line) from error
+        message = missing_library(error)
+        if message:
+            raise InputError(message) from error
         raise
-    return {query: dict(best_first(ranking)) for query, ranking in hits.items()}
+    return {query_id: dict(best_first(hits)) for query_id, hits in hits_by_query.items()}
 
 
 @with_options_of(search)
@@ -224,17 +228,17 @@ def evaluate(
     Raises:
         InputError: as :func:`search`; the split has no judgments, or the run has none of its queries.
     """
-    opened = _open(release)
-    qrels = release_qrels(opened, split, opened.set)
+    open_set = _open_set(release)
+    qrels = release_qrels(open_set, split, open_set.set)
     if is_run_object(model) or (isinstance(model, str | os.PathLike) and _is_run_file(Path(model))):
         if top_k is not None:
             options["top_k"] = top_k
         if options:
             raise UsageError(f"a run has no option {', '.join(sorted(options))}")
         run = read_run(model)
-        warn_of_origins([run], qrels, opened, set_name=opened.set, split=split)
+        warn_of_origins([run], qrels, open_set, set_name=open_set.set, split=split)
     else:
-        run = run_of(search(model, opened, split, top_k=top_k or 50, **options))
+        run = run_of(search(model, open_set, split, top_k=top_k or _TOP_K, **options))
     means, by_query = measure_run(order_ties(run, ties), qrels, ties)
     return RunMeasures(means, by_query)
 
@@ -266,10 +270,10 @@ def compare(runs: object, release: AnyRelease, split: AnySplit = "dev", **option
     """
     # Names of measures are checked before runs are read, which may take long.
     resolve_measures(check_value(_MEASURES_OPTION, options.get("measure", ()), label="measure"))
-    opened = _open(release)
-    named_runs = _named_runs(runs)
+    open_set = _open_set(release)
+    runs_by_name = _read_named_runs(runs)
     return compare_runs(
-        list(named_runs.values()), release=opened, set=opened.set, split=split, name=list(named_runs), **options
+        list(runs_by_name.values()), release=open_set, set=open_set.set, split=split, name=list(runs_by_name), **options
     )
 
 
@@ -288,32 +292,40 @@ def fuse(runs: object, **options: Any) -> dict[str, dict[str, float]]:
         InputError: there are fewer than two runs, an object is no run, or the runs share no query.
     """
     if options.get("release") is not None:
-        options["release"] = opened = _open(options["release"])
-        options["set"] = opened.set
-    return fuse_runs(list(_named_runs(runs).values()), **options).to_dict()
+        open_set = _open_set(options["release"])
+        options["release"] = open_set
+        options["set"] = open_set.set
+    return fuse_runs(list(_read_named_runs(runs).values()), **options).to_dict()
 
 
-def _named_runs(runs: object) -> dict[str, Run]:
+def _read_named_runs(runs: object) -> dict[str, Run]:
     """Return the runs of a dictionary or a list by name. In a list, a repeated name gets the run's number."""
+    runs_by_name: dict[str, Run] = {}
     if isinstance(runs, Mapping):
-        named_runs = {}
         for name, run in runs.items():
             if not isinstance(name, str):
                 raise InputError(f"runs: expected the names of runs as texts, found {name!r}")
-            named_runs[name] = _read_run_file(Path(run)) if isinstance(run, str | os.PathLike) else run_of(run, name)
-        return named_runs
+            if isinstance(run, str | os.PathLike):
+                runs_by_name[name] = _read_run_file(Path(run))
+            else:
+                runs_by_name[name] = run_of(run, name)
+        return runs_by_name
     if not isinstance(runs, list | tuple):
         raise InputError(f"runs: expected name -> run, or a list of runs, found {type(runs).__name__}")
-    opened_runs = {}
     for number, run in enumerate(runs, start=1):
-        opened_run = read_run(run)
-        name = str(opened_run.path)
-        opened_runs[f"{name} {number}" if name in opened_runs else name] = opened_run
-    return opened_runs
+        open_run = read_run(run)
+        name = str(open_run.path)
+        if name in runs_by_name:
+            name = f"{name} {number}"
+        runs_by_name[name] = open_run
+    return runs_by_name
 
 
-def _open(release: AnyRelease) -> Release:
-    return open_release(release, set=release.set) if isinstance(release, Release) else open_release(release)
+def _open_set(release: AnyRelease) -> Release:
+    """Open a release. An open release keeps its set."""
+    if isinstance(release, Release):
+        return open_release(release, set=release.set)
+    return open_release(release)
 
 
 def _search_by_name(
@@ -321,14 +333,14 @@ def _search_by_name(
 ) -> dict[str, list[Hit]]:
     """Search by the verb `bm25` or `run`, or re-rank a run by the verb `rerank`."""
     arguments: dict[str, Any] = {"set": release.set, "split": split, "top_k": top_k} | options
-    searched: Run
+    new_run: Run
     if first_run is not None:
-        searched = rerank_run(release, run=first_run, model=model, **arguments)
+        new_run = rerank_run(release, run=first_run, model=model, **arguments)
     elif model == "bm25":
-        searched = search_bm25(release, **arguments)
+        new_run = search_bm25(release, **arguments)
     else:
-        searched = run_model(model, release, **arguments)
-    return searched.hits
+        new_run = run_model(model, release, **arguments)
+    return new_run.hits
 
 
 def _search_by_object(
@@ -346,14 +358,17 @@ def _search_by_object(
     from baselines.retrieve.own_models import is_encoder
     from baselines.retrieve.own_search import OwnSettings, SearchedTexts, rerank_by_object, search_by_encoder
 
-    accepts_all = first_run is None or is_encoder(model)
-    accepted = {"query_prompt", "passage_prompt", "similarity"} if accepts_all else {"query_prompt"}
-    unknown = sorted(options.keys() - accepted)
-    if index is not None and not accepts_all:
-        unknown.append("index")
-    if unknown:
-        kind = "encoder" if accepts_all else "re-ranker"
-        raise UsageError(f"an own {kind} has no option {', '.join(unknown)}")
+    # Only a search, or a re-ranking by an encoder, has vectors of passages.
+    needs_vectors = first_run is None or is_encoder(model)
+    accepted_options = {"query_prompt"}
+    if needs_vectors:
+        accepted_options |= {"passage_prompt", "similarity"}
+    unknown_options = sorted(options.keys() - accepted_options)
+    if index is not None and not needs_vectors:
+        unknown_options.append("index")
+    if unknown_options:
+        model_kind = "encoder" if needs_vectors else "re-ranker"
+        raise UsageError(f"an own {model_kind} has no option {', '.join(unknown_options)}")
     settings = OwnSettings(batch_size=batch_size, **options)
     texts = SearchedTexts(release, release.set, split)
     if first_run is None:

@@ -41,6 +41,10 @@ from bm25_tokens import made_up, of_release, passages_of, write_for_pyserini
 from common import machine, memory, parser_of, write_json
 
 ENGINES = ["lucene", "numba", "bm25s"]
+_DEPTHS = (50, 1000)  # passages per query
+_WARM_UP_QUERIES = 20
+_SHOWN_CHARS = 200  # of an engine's last log line
+_SAMPLING_SECONDS = 0.1  # between two samples of an engine's memory
 
 
 class Failed(Exception):
@@ -94,25 +98,30 @@ class Child:
             if job:
                 self.process.stdin.write(json.dumps(job) + "\n")
                 self.process.stdin.flush()
-        if not (line := self.process.stdout.readline()):
-            raise Failed(f"exit status {self.process.wait()}: {(self.log.read_text().splitlines() or [''])[-1][:200]}")
+        line = self.process.stdout.readline()
+        if not line:  # the process has ended
+            log_lines = self.log.read_text().splitlines() or [""]
+            raise Failed(f"exit status {self.process.wait()}: {log_lines[-1][:_SHOWN_CHARS]}")
         return dict(json.loads(line))
 
     def peak(self) -> int:
         """Return the largest resident set of the process, in MB."""
-        lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
-        return round(next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) * 1024 / 1e6)
+        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                kibibytes = int(line.split()[1])
+                return round(kibibytes * 1024 / 1e6)
+        raise Failed("the process has ended")
 
     def watched(self) -> dict[str, Any]:
         """Wait for the process, and return its figures with the largest memory of its process tree."""
-        peak = 0
+        peak_bytes = 0
         while self.process.poll() is None:
-            peak = max(peak, memory(self.process.pid))
-            if peak > self.memory_limit * 1e9:
+            peak_bytes = max(peak_bytes, memory(self.process.pid))
+            if peak_bytes > self.memory_limit * 1e9:
                 self.end()
                 raise Failed(f"stopped: needs more than {self.memory_limit:g} GB (--most-memory)")
-            time.sleep(0.1)
-        return {**self.answer(), "peak_mb": round(peak / 1e6)}
+            time.sleep(_SAMPLING_SECONDS)
+        return self.answer() | {"peak_mb": round(peak_bytes / 1e6)}
 
     def end(self) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -122,16 +131,17 @@ class Child:
 
 def index(setup: Setup, engine: str) -> dict[str, Any]:
     """Return the figures of indexing with one engine, from --work if an earlier run has stored them."""
-    kept = setup.work / f"index-{engine}.json"
-    if kept.exists():
-        return {**json.loads(kept.read_text(encoding="utf-8")), "kept": True}
-    load = round(os.getloadavg()[0], 1)
+    figures_path = setup.work / f"index-{engine}.json"
+    if figures_path.exists():
+        stored_figures: dict[str, Any] = json.loads(figures_path.read_text(encoding="utf-8"))
+        return stored_figures | {"kept": True}
+    load_before = round(os.getloadavg()[0], 1)
     child = Child(setup, engine, "index")
     try:
-        figures = {**child.watched(), "load": load}
+        figures = child.watched() | {"load": load_before}
     finally:
         child.end()
-    kept.write_text(json.dumps(figures), encoding="utf-8")
+    figures_path.write_text(json.dumps(figures), encoding="utf-8")
     return figures
 
 
@@ -139,17 +149,19 @@ def search(setup: Setup, rows: dict[str, dict[str, Any]], queries: list[str]) ->
     """Add the figures of the searches, and the overlap with Lucene's top 50, to the engines' rows."""
     children: dict[str, Child] = {}
     seconds: dict[str, dict[str, list[float]]] = {}
-    cases = [(k, threads) for k in (50, 1000) for threads in sorted({1, setup.threads})]
+    cases = _search_cases(setup.threads)
 
-    def ask(engine: str, some: list[str], k: int, threads: int, hits: Path | None = None) -> float:
-        job = {"k": k, "threads": threads, "queries": some, "hits": hits and str(hits)}
-        took = float(children[engine].answer(job)["seconds"])
+    def ask(engine: str, texts: list[str], top_k: int, threads: int, hits_path: Path | None = None) -> float:
+        """Search once, and return the seconds per query."""
+        job = {"k": top_k, "threads": threads, "queries": texts, "hits": hits_path and str(hits_path)}
+        job_seconds = float(children[engine].answer(job)["seconds"])
         if children[engine].peak() > setup.memory_limit * 1e3:
             raise Failed(f"stopped: needs more than {setup.memory_limit:g} GB (--most-memory)")
-        return took / len(some)
+        return job_seconds / len(texts)
 
     @contextlib.contextmanager
-    def failing(engine: str) -> Any:
+    def end_failed(engine: str) -> Any:
+        """End an engine that fails in the block. The other engines go on."""
         try:
             yield
         except Failed as reason:
@@ -157,35 +169,62 @@ def search(setup: Setup, rows: dict[str, dict[str, Any]], queries: list[str]) ->
             children.pop(engine).end()
 
     try:
-        for engine in [engine for engine in rows if "failed" not in rows[engine]["index"]]:
+        # Open the indexes, and write the hits that are compared with Lucene's.
+        for engine, row in rows.items():
+            if "failed" in row["index"]:
+                continue
             children[engine] = Child(setup, engine, "search")
-            with failing(engine):
-                rows[engine]["search"] = children[engine].answer()
-                ask(engine, queries, 50, setup.threads, setup.work / f"hits-{engine}.json")
-                seconds[engine] = {f"top {k}, {threads} threads": [] for k, threads in cases}
-        for k, threads in cases:
-            some = queries if threads > 1 else queries[::2]
-            for repeat in range(-1, setup.repeats):  # repeat -1 is a warm-up with few queries
+            with end_failed(engine):
+                row["search"] = children[engine].answer()
+                ask(engine, queries, _DEPTHS[0], setup.threads, _hits_path(setup, engine))
+                seconds[engine] = {case: [] for case in cases}
+
+        # In each round, every engine searches once, so that other load affects all engines. One thread is slow, and
+        # gets half of the queries.
+        for case, (top_k, threads) in cases.items():
+            case_queries = queries if threads > 1 else queries[::2]
+            for engine in list(children):
+                with end_failed(engine):
+                    ask(engine, case_queries[:_WARM_UP_QUERIES], top_k, threads)
+            for _ in range(setup.repeats):
                 for engine in list(children):
-                    with failing(engine):
-                        took = ask(engine, some if repeat >= 0 else some[:20], k, threads)
-                        seconds[engine][f"top {k}, {threads} threads"] += [took] if repeat >= 0 else []
-            print(f"top {k}, {threads} threads: done, load {os.getloadavg()[0]:.1f}", file=sys.stderr)
+                    with end_failed(engine):
+                        seconds[engine][case].append(ask(engine, case_queries, top_k, threads))
+            print(f"{case}: done, load {os.getloadavg()[0]:.1f}", file=sys.stderr)
+
         for engine, child in children.items():
-            speeds = {case: round(1 / statistics.median(each), 1) for case, each in seconds[engine].items()}
+            speeds = {case: round(1 / statistics.median(times), 1) for case, times in seconds[engine].items()}
             rows[engine]["search"] |= {"queries_per_second": speeds, "peak_mb": child.peak()}
-            found, lucene = (setup.work / f"hits-{name}.json" for name in (engine, "lucene"))
             if "lucene" in children:
-                both = (json.loads(path.read_text(encoding="utf-8")) for path in (found, lucene))
-                rows[engine]["overlap_with_lucene"] = round(overlap(*both), 5)
+                engine_hits = json.loads(_hits_path(setup, engine).read_text(encoding="utf-8"))
+                lucene_hits = json.loads(_hits_path(setup, "lucene").read_text(encoding="utf-8"))
+                rows[engine]["overlap_with_lucene"] = round(overlap(engine_hits, lucene_hits), 5)
     finally:
         for child in children.values():
             child.end()
 
 
-def overlap(one: list[list[str]], other: list[list[str]]) -> float:
-    """Return the share of the passages in ``one`` that are also in ``other``, over all queries."""
-    return sum(len(set(a) & set(b)) for a, b in zip(one, other, strict=True)) / max(1, sum(map(len, one)))
+def _search_cases(threads: int) -> dict[str, tuple[int, int]]:
+    """Return (passages per query, threads) of each measured search, by its name in the figures."""
+    cases = {}
+    for top_k in _DEPTHS:
+        for thread_count in sorted({1, threads}):
+            cases[f"top {top_k}, {thread_count} threads"] = (top_k, thread_count)
+    return cases
+
+
+def _hits_path(setup: Setup, engine: str) -> Path:
+    return setup.work / f"hits-{engine}.json"
+
+
+def overlap(hits: list[list[str]], reference_hits: list[list[str]]) -> float:
+    """Return the share of the passages in ``hits`` that are also in ``reference_hits``, over all queries."""
+    shared_count = 0
+    hit_count = 0
+    for passage_ids, reference_ids in zip(hits, reference_hits, strict=True):
+        shared_count += len(set(passage_ids) & set(reference_ids))
+        hit_count += len(passage_ids)
+    return shared_count / max(1, hit_count)
 
 
 def write_tokens(
@@ -197,32 +236,28 @@ def write_tokens(
             of_release(setup.work, release, split, setup.query_count, setup.threads)
         else:
             made_up(setup.work, passages, tokens, vocabulary, setup.query_count, setup.threads)
-    passage_count = passages_of(setup.work)
+    passage_count = passages_of(setup.work)  # of an earlier run, perhaps with another --passages
     if not release and passage_count != passages:
         sys.exit(f"{setup.work} has {passage_count} passages, not {passages}; choose another --work")
 
 
 def compare(setup: Setup) -> dict[str, Any]:
     """Index and search the tokens in ``setup.work`` with every engine, and return the figures."""
-    work = setup.work
-    queries = json.loads((work / "queries.json").read_text(encoding="utf-8"))
-    queries = queries[:: max(1, len(queries) // setup.query_count)][: setup.query_count]
-    passages = passages_of(work)
+    queries = json.loads((setup.work / "queries.json").read_text(encoding="utf-8"))
+    queries = queries[:: max(1, len(queries) // setup.query_count)][: setup.query_count]  # evenly spaced
     print_version = "import importlib.metadata as m; print(m.version('pyserini'))"
     pyserini = subprocess.run([setup.pyserini_python, "-c", print_version], capture_output=True, text=True)
     if "lucene" in setup.engines:
-        write_for_pyserini(work, setup.threads)
+        write_for_pyserini(setup.work, setup.threads)
     rows: dict[str, dict[str, Any]] = {engine: {} for engine in setup.engines}
     installed = [name for name in ("numba", "numpy", "pyarrow", "bm25s") if importlib.util.find_spec(name)]
-    result: dict[str, Any] = {
-        **machine(*installed),
-        "pyserini": pyserini.stdout.strip() or None,
-        "passages": passages,
-        "queries": len(queries),
-        "threads": setup.threads,
-        "repeats": setup.repeats,
-        "engines": rows,
-    }
+    result = machine(*installed)
+    result["pyserini"] = pyserini.stdout.strip() or None
+    result["passages"] = passages_of(setup.work)
+    result["queries"] = len(queries)
+    result["threads"] = setup.threads
+    result["repeats"] = setup.repeats
+    result["engines"] = rows
     for engine in setup.engines:
         try:
             rows[engine]["index"] = index(setup, engine)
@@ -232,34 +267,46 @@ def compare(setup: Setup) -> dict[str, Any]:
     result["load_at_search"] = round(os.getloadavg()[0], 1)
     search(setup, rows, queries)
     result["load_after"] = round(os.getloadavg()[0], 1)
-    found = {engine: row for engine, row in rows.items() if "queries_per_second" in row.get("search", {})}
-    if lucene := found.get("lucene"):
-        reference = lucene["search"]["queries_per_second"]
-        for row in found.values():
-            row["times_lucene"] = {
-                "index": round(lucene["index"]["seconds"] / row["index"]["seconds"], 2),
-                **{case: round(v / reference[case], 2) for case, v in row["search"]["queries_per_second"].items()},
-            }
+    _compare_with_lucene(rows)
     return result
 
 
+def _compare_with_lucene(rows: dict[str, dict[str, Any]]) -> None:
+    """Add the speeds relative to Lucene's to the rows of the engines that searched."""
+    finished = {engine: row for engine, row in rows.items() if "queries_per_second" in row.get("search", {})}
+    if "lucene" not in finished:
+        return
+    lucene = finished["lucene"]
+    for row in finished.values():
+        relative = {"index": round(lucene["index"]["seconds"] / row["index"]["seconds"], 2)}
+        for case, speed in row["search"]["queries_per_second"].items():
+            relative[case] = round(speed / lucene["search"]["queries_per_second"][case], 2)
+        row["times_lucene"] = relative
+
+
 def report(result: dict[str, Any]) -> None:
+    """Print the figures as a table, and the speeds relative to Lucene's."""
     print(
         f"{result['passages']:,} passages, {result['queries']:,} queries (half of them on 1 thread), "
         f"{result['cores']} cores, {result['repeats']} repeats, load {result['load_before']} / "
         f"{result['load_at_search']} / {result['load_after']} (before / at search / after)\n"
         f"{result['versions']}, Pyserini {result['pyserini']}"
     )
-    cases = [f"top {k}, {n} threads" for k in (50, 1000) for n in sorted({1, result["threads"]})]
+    cases = list(_search_cases(result["threads"]))
     print(" | ".join(["engine ", "index s", "disk MB", "peak MB: index", "search", *cases, "overlap"]))
     for engine, row in result["engines"].items():
-        made, found = row["index"], row.get("search", {})
-        if failed := made.get("failed") or found.get("failed"):
-            print(f"{engine:7} | {failed}")
+        index_figures = row["index"]
+        search_figures = row.get("search", {})
+        failure = index_figures.get("failed") or search_figures.get("failed")
+        if failure:
+            print(f"{engine:7} | {failure}")
             continue
-        cells = [f"{engine:7}", f"{made['seconds']:7.1f}", f"{made['mb']:7}", f"{made['peak_mb']:14}"]
-        cells += [f"{found['peak_mb']:6}", *(f"{found['queries_per_second'][case]:{len(case)}.1f}" for case in cases)]
-        print(" | ".join([*cells, str(row.get("overlap_with_lucene", ""))]))
+        cells = [f"{engine:7}", f"{index_figures['seconds']:7.1f}", f"{index_figures['mb']:7}"]
+        cells += [f"{index_figures['peak_mb']:14}", f"{search_figures['peak_mb']:6}"]
+        for case in cases:
+            cells.append(f"{search_figures['queries_per_second'][case]:{len(case)}.1f}")
+        cells.append(str(row.get("overlap_with_lucene", "")))
+        print(" | ".join(cells))
     for engine, row in result["engines"].items():
         if "times_lucene" in row and engine != "lucene":
             print(f"speed of {engine} relative to Lucene: {row['times_lucene']}")

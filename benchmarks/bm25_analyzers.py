@@ -12,6 +12,7 @@ Example:
   python benchmarks/bm25_analyzers.py cmrc2018=build/cmrc drcd=build/drcd cepilepsyqa=build/c:cmedqa:test --json FILE
 """
 
+import itertools
 import sys
 import tempfile
 import time
@@ -30,86 +31,114 @@ from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
 
 MEASURES = ["nDCG@10", "R@50"]
+TOP_K = 50  # passages per query
 
 
-def measured(rankings: dict[str, list[str]], qrels: Qrels) -> dict[str, float]:
-    found = {name: mean(values) for name, values in per_query(rankings, qrels, MEASURES).items()}
-    return {name: round(100 * v, 2) for name, v in {"MRR@10": official(rankings, qrels)["MRR@10"], **found}.items()}
+def measure_rankings(rankings: dict[str, list[str]], qrels: Qrels) -> dict[str, float]:
+    """Return MRR@10 and ``MEASURES`` in percent."""
+    figures = {"MRR@10": round(100 * official(rankings, qrels)["MRR@10"], 2)}
+    for name, values in per_query(rankings, qrels, MEASURES).items():
+        figures[name] = round(100 * mean(values), 2)
+    return figures
 
 
-def searched(index: Index, queries: list[tuple[str, str]]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for part in search_columns(index, queries, 50, 1):
-        found |= part.rankings()
-    return found
+def search_index(index: Index, queries: list[tuple[str, str]]) -> dict[str, list[str]]:
+    """Return the best passages of each query."""
+    rankings: dict[str, list[str]] = {}
+    for columns in search_columns(index, queries, TOP_K, 1):
+        rankings.update(columns.rankings())
+    return rankings
 
 
-def of_mteb(release: Release, corpus: str, queries: list[tuple[str, str]]) -> dict[str, list[str]]:
+def search_like_mteb(release: Release, corpus: str, queries: list[tuple[str, str]]) -> dict[str, list[str]]:
     """Search like mteb/baseline-bm25s 0_1_10: with bm25s's default tokens, English stop words and English stemmer."""
     import bm25s
     import Stemmer
 
-    how: dict[str, Any] = {"stopwords": "en", "stemmer": Stemmer.Stemmer("english"), "show_progress": False}
-    rows = [row for batch in release.batches(corpus, "corpus", ["_id", "text"]) for row in batch.to_pylist()]
-    engine = bm25s.BM25()
-    engine.index(bm25s.tokenize(["\n" + row["text"] for row in rows], **how), show_progress=False)
-    asked = bm25s.tokenize([text for _, text in queries], **how)
-    best, scores = engine.retrieve(asked, k=min(50, len(rows)), show_progress=False)
-    return {
-        query: [rows[row]["_id"] for row, score in zip(own, reached, strict=True) if score > 0]
-        for (query, _), own, reached in zip(queries, best.tolist(), scores.tolist(), strict=True)
+    tokenizer_options: dict[str, Any] = {
+        "stopwords": "en",
+        "stemmer": Stemmer.Stemmer("english"),
+        "show_progress": False,
     }
+    passage_ids: list[str] = []
+    passage_texts: list[str] = []
+    for batch in release.batches(corpus, "corpus", ["_id", "text"]):
+        passage_ids += batch["_id"].to_pylist()
+        # mteb joins title and text by a line break. The titles are empty.
+        passage_texts += ["\n" + text for text in batch["text"].to_pylist()]
+    engine = bm25s.BM25()
+    engine.index(bm25s.tokenize(passage_texts, **tokenizer_options), show_progress=False)
+    query_tokens = bm25s.tokenize([text for _, text in queries], **tokenizer_options)
+    best_rows, scores = engine.retrieve(query_tokens, k=min(TOP_K, len(passage_ids)), show_progress=False)
+    rankings = {}
+    for (query_id, _), query_rows, query_scores in zip(queries, best_rows.tolist(), scores.tolist(), strict=True):
+        ranking = []
+        for row, score in zip(query_rows, query_scores, strict=True):
+            if score > 0:  # bm25s fills the list with passages that share no word with the query
+                ranking.append(passage_ids[row])
+        rankings[query_id] = ranking
+    return rankings
 
 
-def row_of(name: str, where: str, work: Path, *, seed: int, with_mteb: bool) -> dict[str, Any]:
-    """Evaluate every analyzer on the set ``where``, RELEASE[:SET[:SPLIT]]."""
-    path, set_name, split = [*where.split(":"), "", ""][:3]
+def evaluate_set(title: str, source: str, work: Path, *, seed: int, with_mteb: bool) -> dict[str, Any]:
+    """Evaluate every analyzer on the set ``source``, RELEASE[:SET[:SPLIT]]."""
+    release_path, _, set_and_split = source.partition(":")
+    set_name, _, split = set_and_split.partition(":")
     set_name = set_name or "main"
-    release, configs = open_release(Path(path)), SETS[set_name]
-    splits = [each for config, each in release.splits() if config == configs.qrels]
-    split = split or ("dev" if "dev" in splits else "test")
+    release = open_release(Path(release_path))
+    configs = SETS[set_name]
+    judged_splits = [split_name for config, split_name in release.splits() if config == configs.qrels]
+    if not split:
+        split = "dev" if "dev" in judged_splits else "test"
     qrels = release_qrels(release, split, set_name)
     queries = [query for query in read_queries(release, split, configs.queries) if query[0] in qrels.positives]
     row: dict[str, Any] = {
-        "set": name,
+        "set": title,
         "split": split,
         "passages": release.rows(configs.corpus, "corpus"),
         "queries": len(queries),
         "analyzers": {},
     }
-    for analyzer in [Analyzer(each, drop) for each in ANALYZERS for drop in (False, True)]:
-        begin = time.perf_counter()
+    for name, drop_stop_words in itertools.product(ANALYZERS, (False, True)):
+        start_time = time.perf_counter()
+        analyzer = Analyzer(name, drop_stop_words)
         index = open_index(Texts(release, configs.corpus, analyzer=analyzer), work / "indexes", 1)
-        shown = f"{analyzer.name}{', no stop words' * analyzer.drop_stop_words}"
-        found: dict[str, Any] = {"default": {"k1": K1, "b": B, **measured(searched(index, queries), qrels)}}
-        if "train" in splits:
+        figures: dict[str, Any] = {"default": {"k1": K1, "b": B}}
+        figures["default"].update(measure_rankings(search_index(index, queries), qrels))
+        if "train" in judged_splits:
             settings = TuningSettings(
                 split="train", searched_split=split, set_name=set_name, seed=seed, threads=1, out=None
             )
             k1, b = tune_parameters(index, release, settings)
-            found["tuned"] = {"k1": k1, "b": b, **measured(searched(index.reopened(k1, b), queries), qrels)}
-        row["analyzers"][shown] = found
-        print(f"{name} {shown}: {found} ({time.perf_counter() - begin:.0f} s)", file=sys.stderr, flush=True)
+            figures["tuned"] = {"k1": k1, "b": b}
+            figures["tuned"].update(measure_rankings(search_index(index.reopened(k1, b), queries), qrels))
+        description = f"{name}, no stop words" if drop_stop_words else name
+        row["analyzers"][description] = figures
+        seconds = time.perf_counter() - start_time
+        print(f"{title} {description}: {figures} ({seconds:.0f} s)", file=sys.stderr, flush=True)
     if with_mteb:
-        row["mteb"] = measured(of_mteb(release, configs.corpus, queries), qrels)
-        print(f"{name} mteb: {row['mteb']}", file=sys.stderr, flush=True)
+        row["mteb"] = measure_rankings(search_like_mteb(release, configs.corpus, queries), qrels)
+        print(f"{title} mteb: {row['mteb']}", file=sys.stderr, flush=True)
     return row
 
 
 def report(rows: list[dict[str, Any]]) -> None:
+    """Print a table for each set."""
     for row in rows:
         print(f"\n{row['set']}: {row['queries']:,} questions of {row['split']}, {row['passages']:,} passages")
         print(f"{'':26}  MRR@10  nDCG@10    R@50  tuned: k1     b  MRR@10  nDCG@10    R@50")
-        for name, found in row["analyzers"].items():
-            best = found.get("tuned")
-            tuned = f"  {best['k1']:9g} {best['b']:5g}  {_cells(best)}" if best else ""
-            print(f"{name:26}  {_cells(found['default'])}{tuned}")
+        for description, figures in row["analyzers"].items():
+            line = f"{description:26}  {_cells(figures['default'])}"
+            if "tuned" in figures:
+                tuned = figures["tuned"]
+                line += f"  {tuned['k1']:9g} {tuned['b']:5g}  {_cells(tuned)}"
+            print(line)
         if "mteb" in row:
             print(f"{'mteb until 2026':26}  {_cells(row['mteb'])}")
 
 
-def _cells(found: dict[str, float]) -> str:
-    return f"{found['MRR@10']:6.2f}  {found['nDCG@10']:7.2f}  {found['R@50']:6.2f}"
+def _cells(figures: dict[str, float]) -> str:
+    return f"{figures['MRR@10']:6.2f}  {figures['nDCG@10']:7.2f}  {figures['R@50']:6.2f}"
 
 
 def main() -> None:
@@ -121,10 +150,12 @@ def main() -> None:
     args = parser.parse_args()
     rows = []
     with tempfile.TemporaryDirectory() as name:
-        for each in args.sets:
-            title, _, where = each.partition("=")
-            rows.append(row_of(title, where, args.work or Path(name), seed=args.seed, with_mteb=args.mteb))
-            write_json(args.json, {**machine("numba", "rjieba"), "seed": args.seed, "rows": rows})
+        work = args.work or Path(name)
+        for named_source in args.sets:
+            title, _, source = named_source.partition("=")
+            rows.append(evaluate_set(title, source, work, seed=args.seed, with_mteb=args.mteb))
+            # Written after each set, because a set can take hours.
+            write_json(args.json, machine("numba", "rjieba") | {"seed": args.seed, "rows": rows})
     report(rows)
 
 

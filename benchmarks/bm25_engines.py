@@ -17,6 +17,7 @@ from typing import Any
 import common  # noqa: F401 (makes the project importable)
 
 K1, B = 1.2, 0.75
+_QUERIES_AT_ONCE = 32  # of a thread of this project's engine
 Queries = list[list[str]]
 # Two functions: search(queries, k, threads) returns hits; passages(hits) returns the passage ids of each query.
 Engine = tuple[Callable[[Queries, int, int], Any], Callable[[Any], list[list[str]]]]
@@ -28,9 +29,12 @@ def index_ours(folder: Path, index: Path, threads: int) -> None:
 
     from baselines.bm25.engine_numba import write_index
 
-    rows = passages_of(folder)
-    ids = (pa.array(map(str, range(start, min(start + ROWS, rows)))) for start in range(0, rows, ROWS))
-    write_index(index, texts_of(folder), ids, threads)
+    passage_count = passages_of(folder)
+    id_blocks = []  # the ids are the numbers of the passages, in blocks as large as the files
+    for start in range(0, passage_count, ROWS):
+        passage_numbers = range(start, min(start + ROWS, passage_count))
+        id_blocks.append(pa.array(map(str, passage_numbers)))
+    write_index(index, texts_of(folder), id_blocks, threads)
 
 
 def index_lucene(folder: Path, index: Path, threads: int) -> None:
@@ -43,10 +47,12 @@ def index_bm25s(folder: Path, index: Path, threads: int) -> None:
     import bm25s
     from bm25_tokens import texts_of
 
-    numbers: dict[str, int] = {}
-    ids = [[numbers.setdefault(word, len(numbers)) for word in text.split()] for text in texts_of(folder)]
+    vocabulary: dict[str, int] = {}  # word -> number, in the order of the first occurrences
+    token_ids = []
+    for text in texts_of(folder):
+        token_ids.append([vocabulary.setdefault(word, len(vocabulary)) for word in text.split()])
     engine = bm25s.BM25(method="lucene", k1=K1, b=B, backend="numba")
-    engine.index((ids, numbers), show_progress=False)
+    engine.index((token_ids, vocabulary), show_progress=False)
     engine.save(index)
 
 
@@ -57,20 +63,25 @@ def open_lucene(index: Path) -> Engine:
     from pyserini.pyclass import autoclass
     from pyserini.search.lucene import LuceneSearcher
 
-    lucene, new_list = LuceneSearcher(str(index)), autoclass("java.util.ArrayList")
+    new_java_list = autoclass("java.util.ArrayList")
+    lucene = LuceneSearcher(str(index))
     lucene.set_analyzer(JWhiteSpaceAnalyzer())
     lucene.set_bm25(K1, B)
 
     def search(queries: Queries, k: int, threads: int) -> Any:
-        texts, names = new_list(), new_list()
-        for number, words in enumerate(queries):
-            texts.add(" ".join(words))
-            names.add(str(number))
-        return lucene.object.batch_search(texts, names, k, threads)
+        query_texts = new_java_list()
+        query_numbers = new_java_list()
+        for query_number, words in enumerate(queries):
+            query_texts.add(" ".join(words))
+            query_numbers.add(str(query_number))
+        return lucene.object.batch_search(query_texts, query_numbers, k, threads)
 
-    def passages(found: Any) -> list[list[str]]:
-        hits = {entry.getKey(): entry.getValue() for entry in found.entrySet().toArray()}
-        return [[hit.docid for hit in hits[str(number)]] for number in range(len(hits))]
+    def passages(java_hits: Any) -> list[list[str]]:
+        hits_by_number = {entry.getKey(): entry.getValue() for entry in java_hits.entrySet().toArray()}
+        passage_ids = []
+        for query_number in range(len(hits_by_number)):
+            passage_ids.append([hit.docid for hit in hits_by_number[str(query_number)]])
+        return passage_ids
 
     return search, passages
 
@@ -84,47 +95,64 @@ def open_bm25s(index: Path) -> Engine:
     def search(queries: Queries, k: int, threads: int) -> Any:
         return model.retrieve(queries, k=k, n_threads=threads, show_progress=False)
 
-    return search, lambda found: [list(map(str, rows)) for rows in found.documents.tolist()]
+    def passages(results: Any) -> list[list[str]]:
+        return [[str(row) for row in rows] for rows in results.documents.tolist()]
+
+    return search, passages
 
 
 def open_ours(index: Path, threads: int) -> Engine:
     from baselines.bm25.engine_numba import NumbaIndex
     from builders.core.jobs import in_threads
 
-    opened = NumbaIndex(index, K1, B, threads)
+    opened_index = NumbaIndex(index, K1, B, threads)
 
     def search(queries: Queries, k: int, threads: int) -> Any:
-        parts = [list(range(start, min(start + 32, len(queries)))) for start in range(0, len(queries), 32)]
-        ask = lambda part: opened.search_columns(list(map(str, part)), [queries[n] for n in part], k)  # noqa: E731
-        return list(in_threads(ask, parts, threads))
+        def search_block(query_numbers: range) -> Any:
+            query_ids = [str(number) for number in query_numbers]
+            return opened_index.search_columns(query_ids, [queries[number] for number in query_numbers], k)
 
-    return search, lambda found: [ids for part in found for ids in part.rankings().values()]
+        blocks = []
+        for start in range(0, len(queries), _QUERIES_AT_ONCE):
+            blocks.append(range(start, min(start + _QUERIES_AT_ONCE, len(queries))))
+        return list(in_threads(search_block, blocks, threads))
+
+    def passages(hit_columns: Any) -> list[list[str]]:
+        passage_ids: list[list[str]] = []
+        for columns in hit_columns:
+            passage_ids += columns.rankings().values()
+        return passage_ids
+
+    return search, passages
 
 
 def main(engine: str, step: str, work: Path, threads: int) -> None:
     index = work / f"index-{engine}"
-    begin = time.perf_counter()
+    start_time = time.perf_counter()
     if step == "index":
         shutil.rmtree(index, ignore_errors=True)
         index.mkdir()
-        steps = {"numba": index_ours, "lucene": index_lucene, "bm25s": index_bm25s}
-        steps[engine](work, index, threads)
-        size = sum(path.stat().st_size for path in index.rglob("*") if path.is_file())
-        print(json.dumps({"seconds": round(time.perf_counter() - begin, 1), "mb": round(size / 1e6)}), flush=True)
+        index_functions = {"numba": index_ours, "lucene": index_lucene, "bm25s": index_bm25s}
+        index_functions[engine](work, index, threads)
+        seconds = time.perf_counter() - start_time
+        index_bytes = sum(path.stat().st_size for path in index.rglob("*") if path.is_file())
+        print(json.dumps({"seconds": round(seconds, 1), "mb": round(index_bytes / 1e6)}), flush=True)
         return
     if engine == "lucene":
         search, passages = open_lucene(index)
+    elif engine == "bm25s":
+        search, passages = open_bm25s(index)
     else:
-        search, passages = open_bm25s(index) if engine == "bm25s" else open_ours(index, threads)
-    print(json.dumps({"open_seconds": round(time.perf_counter() - begin, 2)}), flush=True)
+        search, passages = open_ours(index, threads)
+    print(json.dumps({"open_seconds": round(time.perf_counter() - start_time, 2)}), flush=True)
     for line in sys.stdin:
         job = json.loads(line)
         queries = [text.split() for text in job["queries"]]
-        begin = time.perf_counter()
-        found = search(queries, job["k"], job["threads"])
-        seconds = time.perf_counter() - begin
+        start_time = time.perf_counter()
+        hits = search(queries, job["k"], job["threads"])
+        seconds = time.perf_counter() - start_time
         if job["hits"]:
-            Path(job["hits"]).write_text(json.dumps(passages(found)), encoding="utf-8")
+            Path(job["hits"]).write_text(json.dumps(passages(hits)), encoding="utf-8")
         print(json.dumps({"seconds": seconds}), flush=True)
 
 

@@ -20,66 +20,93 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 ROWS = 1 << 16  # rows per file
+_DRAWS_PER_TABLE = 1 << 24  # the resolution of the tables of ranks
+_CHARACTERS = 3_000  # distinct Chinese characters in the words
+_FIRST_CHARACTER = 0x4E00
+_LENGTH_SIGMA = 0.6
+_TOPIC_WORDS = 10  # of a passage
+_TOPIC_SHARE = 0.35  # of the tokens of a passage
+_TOPIC_WORDS_IN_QUERY = 4
+_SEED = 7
 
 
 def _tables(vocabulary: int) -> tuple[Any, list[Any]]:
     """Return the words by rank, and a table of ranks for each distribution.
 
     A random element of a table is a rank drawn from the distribution. The first table is for other tokens, the second
-    for topic words.
+    for topic words. For example, with the probabilities 1/2, 1/4 and 1/4, and eight elements, a table is
+    0 0 0 0 1 1 2 2.
     """
-    words = []
-    for rank in range(vocabulary):
-        word, rest = "", rank
-        while not word or rest:
-            word += chr(0x4E00 + rest % 3_000)
-            rest //= 3_000
-        words.append(word)
-    draws = []
+    words = [_word_of_rank(rank) for rank in range(vocabulary)]
+    levels = (np.arange(_DRAWS_PER_TABLE) + 0.5) / _DRAWS_PER_TABLE  # evenly spaced between 0 and 1
+    rank_tables = []
     for shift, power in ((2.7, 1.05), (300, 1.0)):
-        sums = np.cumsum(1 / (np.arange(vocabulary) + shift) ** power)
-        draws.append(np.searchsorted(sums, (np.arange(1 << 24) + 0.5) / (1 << 24) * sums[-1]).astype(np.int32))
-    return pa.array(words), draws
+        cumulative_weights = np.cumsum(1 / (np.arange(vocabulary) + shift) ** power)
+        ranks = np.searchsorted(cumulative_weights, levels * cumulative_weights[-1])
+        rank_tables.append(ranks.astype(np.int32))
+    return pa.array(words), rank_tables
+
+
+def _word_of_rank(rank: int) -> str:
+    """Return the word of a rank: the rank's digits in base 3,000, each as a Chinese character."""
+    word = ""
+    remaining = rank
+    while not word or remaining:
+        remaining, digit = divmod(remaining, _CHARACTERS)
+        word += chr(_FIRST_CHARACTER + digit)
+    return word
 
 
 def _start(vocabulary: int) -> None:
     """Create the tables once in each worker process."""
-    global _WORDS, _DRAWS
-    _WORDS, _DRAWS = _tables(vocabulary)
+    global _WORDS, _RANK_TABLES
+    _WORDS, _RANK_TABLES = _tables(vocabulary)
 
 
-def _make_up(task: tuple[Path, int, int, int, int]) -> list[str]:
+def _write_random_file(task: tuple[Path, int, int, int, int]) -> list[str]:
     """Write one file of passages, and return queries for these passages."""
-    folder, number, rows, tokens, queries = task
-    rng = np.random.default_rng([7, number])
-    lengths = np.maximum(3, rng.lognormal(np.log(tokens) - 0.18, 0.6, rows)).astype(np.int64)
+    folder, file_number, row_count, mean_tokens, query_count = task
+    random = np.random.default_rng([_SEED, file_number])
+    # On the logarithmic scale, the mean of a log-normal variable is half of sigma squared above the median: here 0.18.
+    log_median = np.log(mean_tokens) - _LENGTH_SIGMA**2 / 2
+    lengths = np.maximum(3, random.lognormal(log_median, _LENGTH_SIGMA, row_count)).astype(np.int64)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
-    ids = _DRAWS[0][rng.integers(0, 1 << 24, int(offsets[-1]))]
-    own = _DRAWS[1][rng.integers(0, 1 << 24, (rows, 10))]
-    is_own = rng.random(len(ids)) < 0.35
-    row = np.repeat(np.arange(rows), lengths)
-    ids[is_own] = own[row[is_own], rng.integers(0, 10, int(is_own.sum()))]
-    lists = pa.LargeListArray.from_arrays(pa.array(offsets), _WORDS.take(pa.array(ids)))
-    table = pa.table({"text": pc.binary_join(lists, " ").cast(pa.string())})
-    pq.write_table(table, folder / f"{number:05d}.parquet", compression="lz4", use_dictionary=False)
-    asked = []
-    for each in rng.integers(0, rows, queries):
-        words = [*rng.choice(own[each], 4, replace=False), ids[offsets[each]]]
-        asked.append(" ".join(_WORDS[int(word)].as_py() for word in words))
-    return asked
+
+    # Draw all tokens of the file, and then replace some by topic words of their passage.
+    common_ranks, topic_ranks = _RANK_TABLES
+    token_ranks = common_ranks[random.integers(0, _DRAWS_PER_TABLE, int(offsets[-1]))]
+    topics = topic_ranks[random.integers(0, _DRAWS_PER_TABLE, (row_count, _TOPIC_WORDS))]
+    is_topic = random.random(len(token_ranks)) < _TOPIC_SHARE
+    row_of_token = np.repeat(np.arange(row_count), lengths)
+    topic_numbers = random.integers(0, _TOPIC_WORDS, int(is_topic.sum()))
+    token_ranks[is_topic] = topics[row_of_token[is_topic], topic_numbers]
+    token_lists = pa.LargeListArray.from_arrays(pa.array(offsets), _WORDS.take(pa.array(token_ranks)))
+    table = pa.table({"text": pc.binary_join(token_lists, " ").cast(pa.string())})
+    pq.write_table(table, folder / f"{file_number:05d}.parquet", compression="lz4", use_dictionary=False)
+
+    queries = []
+    for row in random.integers(0, row_count, query_count):
+        query_ranks = list(random.choice(topics[row], _TOPIC_WORDS_IN_QUERY, replace=False))
+        query_ranks.append(token_ranks[offsets[row]])
+        queries.append(" ".join(_WORDS[int(rank)].as_py() for rank in query_ranks))
+    return queries
 
 
 def made_up(folder: Path, passages: int, tokens: int, vocabulary: int, queries: int, workers: int) -> None:
     """Write random passages as Parquet files of ROWS rows, and write the queries."""
-    (folder / "tokens").mkdir(exist_ok=True)
+    tokens_folder = folder / "tokens"
+    tokens_folder.mkdir(exist_ok=True)
     tasks = []
-    for number, start in enumerate(range(0, passages, ROWS)):
-        rows = min(ROWS, passages - start)
-        share = queries * (start + rows) // passages - queries * start // passages
-        tasks.append((folder / "tokens", number, rows, tokens, share))
+    for file_number, start in enumerate(range(0, passages, ROWS)):
+        row_count = min(ROWS, passages - start)
+        # Queries in proportion to the passages, rounded so that the sum over the files is exact.
+        query_count = queries * (start + row_count) // passages - queries * start // passages
+        tasks.append((tokens_folder, file_number, row_count, tokens, query_count))
+    query_texts: list[str] = []
     with multiprocessing.get_context("spawn").Pool(workers, _start, (vocabulary,)) as pool:
-        asked = [query for part in pool.imap(_make_up, tasks) for query in part]
-    (folder / "queries.json").write_text(json.dumps(asked), encoding="utf-8")
+        for file_queries in pool.imap(_write_random_file, tasks):
+            query_texts += file_queries
+    (folder / "queries.json").write_text(json.dumps(query_texts), encoding="utf-8")
 
 
 def of_release(folder: Path, path: Path, split: str, queries: int, workers: int) -> None:
@@ -90,12 +117,18 @@ def of_release(folder: Path, path: Path, split: str, queries: int, workers: int)
     from builders.store.reader import open_release
 
     release = open_release(path)
-    texts = Texts(release).tokens(workers)
-    (folder / "tokens").mkdir(exist_ok=True)
-    for number, part in enumerate(iter(lambda: list(islice(texts, ROWS)), [])):
-        pq.write_table(pa.table({"text": part}), folder / "tokens" / f"{number:05d}.parquet", compression="lz4")
-    asked = [" ".join(word_tokens(text)) for _, text in read_queries(release, split)[:queries]]
-    (folder / "queries.json").write_text(json.dumps([text for text in asked if text]), encoding="utf-8")
+    token_texts = Texts(release).tokens(workers)
+    tokens_folder = folder / "tokens"
+    tokens_folder.mkdir(exist_ok=True)
+    file_number = 0
+    file_texts = list(islice(token_texts, ROWS))
+    while file_texts:
+        pq.write_table(pa.table({"text": file_texts}), tokens_folder / f"{file_number:05d}.parquet", compression="lz4")
+        file_number += 1
+        file_texts = list(islice(token_texts, ROWS))
+    query_texts = [" ".join(word_tokens(text)) for _, text in read_queries(release, split)[:queries]]
+    searchable = [text for text in query_texts if text]
+    (folder / "queries.json").write_text(json.dumps(searchable), encoding="utf-8")
 
 
 def texts_of(folder: Path) -> Iterator[str]:
@@ -110,17 +143,22 @@ def passages_of(folder: Path) -> int:
 
 
 def _write_lines(path: Path) -> None:
-    with open(path.parent.parent / "json.part" / f"{path.stem}.jsonl", "w", encoding="utf-8") as file:
-        for row, text in enumerate(pq.read_table(path).column("text").to_pylist(), int(path.stem) * ROWS):
+    """Write one file of tokens as JSON lines. The file's name is its number, which determines the passage ids."""
+    lines_path = path.parent.parent / "json.part" / f"{path.stem}.jsonl"
+    texts = pq.read_table(path).column("text").to_pylist()
+    first_row = int(path.stem) * ROWS
+    with open(lines_path, "w", encoding="utf-8") as file:
+        for row, text in enumerate(texts, start=first_row):
             file.write(json.dumps({"id": str(row), "contents": text}, ensure_ascii=False) + "\n")
 
 
 def write_for_pyserini(folder: Path, workers: int) -> None:
     """Write the passages in Pyserini's format, unless they are already written."""
-    whole = folder / "json"
-    if whole.exists():
+    finished_folder = folder / "json"
+    if finished_folder.exists():
         return
-    (folder / "json.part").mkdir(exist_ok=True)
+    partial_folder = folder / "json.part"
+    partial_folder.mkdir(exist_ok=True)
     with multiprocessing.get_context("spawn").Pool(workers) as pool:
         pool.map(_write_lines, sorted((folder / "tokens").iterdir()), chunksize=1)
-    (folder / "json.part").rename(whole)
+    partial_folder.rename(finished_folder)

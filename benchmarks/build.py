@@ -40,20 +40,24 @@ def build(raw: Path, out: Path, unit: str, workers: int, *, watch: bool = False)
 
 def labelling(raw: Path, out: Path, unit: str, repeats: int) -> float:
     """Return the median share of labelling in a build's time, in one process with all loops already compiled."""
-    label_rows, spent, shares = label.label_rows, 0.0, []
+    label_rows = label.label_rows
+    label_seconds = 0.0
 
-    def timed(*args: Any) -> Any:
-        nonlocal spent
-        begin = time.perf_counter()
-        found = label_rows(*args)
-        spent += time.perf_counter() - begin
-        return found
+    def timed_label_rows(*args: Any) -> Any:
+        nonlocal label_seconds
+        start_time = time.perf_counter()
+        labels = label_rows(*args)
+        label_seconds += time.perf_counter() - start_time
+        return labels
 
-    label.label_rows = timed
+    # The build has no hook for its steps, so its function of labels is replaced for this measurement.
+    label.label_rows = timed_label_rows
+    shares = []
     for _ in range(1 + repeats):  # the first build compiles
-        spent, begin = 0.0, time.perf_counter()
+        label_seconds = 0.0
+        start_time = time.perf_counter()
         build_from_raw(find_sources([raw]), out, Options(unit=unit))
-        shares.append(spent / (time.perf_counter() - begin))
+        shares.append(label_seconds / (time.perf_counter() - start_time))
         shutil.rmtree(out)
     label.label_rows = label_rows
     return statistics.median(shares[1:])
@@ -68,21 +72,22 @@ def measure(
     builds = []
     for workers in worker_counts:
         costs, stats = build(raw, out, unit, workers, watch=True)
-        took, speed = seconds[workers], round(seconds[worker_counts[0]] / seconds[workers], 2)
+        build_seconds = seconds[workers]
+        speedup = round(seconds[worker_counts[0]] / build_seconds, 2)
         row = {
             "questions": questions,
             "megabytes": round(megabytes, 1),
             "passages": stats["collections"]["corpus"]["passages"],
             "workers": workers,
-            "seconds": round(took, 2),
-            "megabytes_per_second": round(megabytes / took, 1),
-            f"times_{worker_counts[0]}_workers": speed,
+            "seconds": round(build_seconds, 2),
+            "megabytes_per_second": round(megabytes / build_seconds, 1),
+            f"times_{worker_counts[0]}_workers": speedup,
             "peak_mb": costs["peak_mb"],
         }
         builds.append(row)
         print(
-            f"{questions:>9,} questions {megabytes:>8,.1f} MB {workers:>3} workers {took:>8.2f} s"
-            f" {megabytes / took:>7.1f} MB/s {speed:>6.2f} x {costs['peak_mb']:>7,} MB of memory",
+            f"{questions:>9,} questions {megabytes:>8,.1f} MB {workers:>3} workers {build_seconds:>8.2f} s"
+            f" {megabytes / build_seconds:>7.1f} MB/s {speedup:>6.2f} x {costs['peak_mb']:>7,} MB of memory",
             flush=True,
         )
     return builds
@@ -100,9 +105,10 @@ def main() -> None:
     figures |= {"unit": args.unit, "repeats": args.repeats, "builds": []}
     print(f"{figures['cores']} cores, load {figures['load_before']}, Python {figures['python']}", figures["versions"])
     with tempfile.TemporaryDirectory(dir=args.scratch) as name:
-        raw, out = Path(name) / "raw", Path(name) / "release"
+        raw = Path(name) / "raw"
+        out = Path(name) / "release"
         for questions in sorted(args.questions):
-            size = raw_rows(args.raw, questions, raw)
+            raw_bytes = raw_rows(args.raw, questions, raw)
             if not figures["builds"]:
                 figures["labelling_share"] = round(labelling(raw, out, args.unit, args.repeats), 3)
                 print(f"labelling takes {figures['labelling_share']:.1%} of the time of one worker")
@@ -110,15 +116,16 @@ def main() -> None:
                 raw,
                 out,
                 questions=questions,
-                megabytes=size / 1e6,
+                megabytes=raw_bytes / 1e6,
                 unit=args.unit,
                 worker_counts=args.workers,
                 repeats=args.repeats,
             )
             shutil.rmtree(raw)
             write_json(args.json, figures)
-    largest = figures["builds"][-len(args.workers) :]
-    figures["full_rebuild_seconds"] = round(_COLLECTION * min(each["seconds"] / each["passages"] for each in largest))
+    largest_builds = figures["builds"][-len(args.workers) :]
+    seconds_per_passage = min(row["seconds"] / row["passages"] for row in largest_builds)
+    figures["full_rebuild_seconds"] = round(_COLLECTION * seconds_per_passage)
     print(f"extrapolated time of a rebuild with {_COLLECTION:,} passages: {figures['full_rebuild_seconds']} s")
     write_json(args.json, figures)
 

@@ -36,14 +36,16 @@ _OPTIONS: dict[str, dict[str, Any]] = {
 }
 _FIELDS = ("question_id", "question", "question_type", "fact_or_opinion", "answers")
 _DOCUMENT_FIELDS = ("title", "paragraphs", "is_selected", "bs_rank_pos")
+_TIMED_PRODUCTS = 10  # matrix products in one measurement of a rate
+_SAMPLING_SECONDS = 0.1  # between two samples of a process's memory
 _TAG = "\ue000"  # placeholder for the number; a private-use character that occurs in no text
 
 
-def parser_of(description: str | None, *shared: str) -> argparse.ArgumentParser:
-    """Return a parser. ``shared`` names options that several benchmarks have."""
+def parser_of(description: str | None, *shared_options: str) -> argparse.ArgumentParser:
+    """Return a parser. ``shared_options`` names options that several benchmarks have."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in shared:
-        parser.add_argument(name, **_OPTIONS[name])
+    for option_name in shared_options:
+        parser.add_argument(option_name, **_OPTIONS[option_name])
     return parser
 
 
@@ -67,14 +69,15 @@ def synchronize(device: str) -> None:
 
 def timed(function: Callable[[], Any], device: str = "cpu", repeats: int = 1, warm: int = 0) -> tuple[float, Any]:
     """Return the median seconds of ``repeats`` calls after ``warm`` warm-up calls, and the last result."""
-    times, result = [], None
+    call_seconds = []
+    result = None
     for _ in range(warm + repeats):
         synchronize(device)
-        begin = time.perf_counter()
+        start_time = time.perf_counter()
         result = function()
         synchronize(device)
-        times.append(time.perf_counter() - begin)
-    return statistics.median(times[warm:]), result
+        call_seconds.append(time.perf_counter() - start_time)
+    return statistics.median(call_seconds[warm:]), result
 
 
 def in_turns(
@@ -84,13 +87,14 @@ def in_turns(
 
     Returns the median seconds and the last result of each function.
     """
-    times: dict[Any, list[float]] = {way: [] for way in ways}
+    seconds_by_way: dict[Any, list[float]] = {way: [] for way in ways}
     results = {}
     for _ in range(1 + repeats):
         for way, function in ways.items():
-            seconds, results[way] = timed(function, device)
-            times[way].append(seconds)
-    return {way: statistics.median(each[1:]) for way, each in times.items()}, results
+            call_seconds, results[way] = timed(function, device)
+            seconds_by_way[way].append(call_seconds)
+    medians = {way: statistics.median(call_seconds[1:]) for way, call_seconds in seconds_by_way.items()}
+    return medians, results
 
 
 def matrix_rate(device: str, dtype: str, size: int | None = None) -> float:
@@ -102,10 +106,13 @@ def matrix_rate(device: str, dtype: str, size: int | None = None) -> float:
 
     from baselines.retrieve.devices import DTYPES
 
-    size = size or (8_192 if device.startswith("cuda") else 2_048)
-    one, other = (torch.randn(size, size, device=device).to(DTYPES[dtype]) for _ in range(2))
-    seconds, _ = timed(lambda: [one @ other for _ in range(10)], device, 5, 2)
-    return 20 * size**3 / seconds
+    if size is None:
+        size = 8_192 if device.startswith("cuda") else 2_048
+    left_matrix = torch.randn(size, size, device=device).to(DTYPES[dtype])
+    right_matrix = torch.randn(size, size, device=device).to(DTYPES[dtype])
+    seconds, _ = timed(lambda: [left_matrix @ right_matrix for _ in range(_TIMED_PRODUCTS)], device, 5, 2)
+    # A product has size**3 multiplications and as many additions.
+    return _TIMED_PRODUCTS * 2 * size**3 / seconds
 
 
 def memory(pid: int, field: str = "Pss") -> int:
@@ -113,18 +120,19 @@ def memory(pid: int, field: str = "Pss") -> int:
 
     ``field`` is a field of /proc/PID/smaps_rollup. Pss_Anon excludes pages of mapped files.
     """
-    total, waiting = 0, [pid]
-    while waiting:
-        current = waiting.pop()
+    total_bytes = 0
+    unvisited_pids = [pid]
+    while unvisited_pids:
+        process_folder = Path(f"/proc/{unvisited_pids.pop()}")
         try:
-            for line in Path(f"/proc/{current}/smaps_rollup").read_text().splitlines():
+            for line in (process_folder / "smaps_rollup").read_text().splitlines():
                 if line.startswith(f"{field}:"):
-                    total += int(line.split()[1]) * 1024
-            for task in Path(f"/proc/{current}/task").iterdir():
-                waiting += map(int, (task / "children").read_text().split())
+                    total_bytes += int(line.split()[1]) * 1024
+            for thread_folder in (process_folder / "task").iterdir():
+                unvisited_pids += map(int, (thread_folder / "children").read_text().split())
         except OSError:  # the process has just ended
             continue
-    return total
+    return total_bytes
 
 
 def command(program: str, *words: object) -> int:
@@ -140,23 +148,32 @@ def measured(*words: object, watch: bool = True) -> tuple[dict[str, float], Any]
     The costs are wall seconds, processor seconds, and peak memory in MB (:func:`memory`) with and without mapped files.
     Processor seconds and memory include child processes. Memory is sampled ten times a second if ``watch``, else 0.
     """
-    peaks, before, begin = {"Pss": 0, "Pss_Anon": 0}, os.times(), time.perf_counter()
-    with tempfile.TemporaryFile() as printed:
-        line = [sys.executable, "-m", "builders", *map(str, words), "--format", "json"]
-        process = subprocess.Popen(line, cwd=ROOT, stdout=printed)
+    peaks = {"Pss": 0, "Pss_Anon": 0}
+    times_before = os.times()
+    start_time = time.perf_counter()
+    with tempfile.TemporaryFile() as output_file:
+        command_line = [sys.executable, "-m", "builders", *map(str, words), "--format", "json"]
+        process = subprocess.Popen(command_line, cwd=ROOT, stdout=output_file)
         while watch and process.poll() is None:
-            peaks = {field: max(peak, memory(process.pid, field)) for field, peak in peaks.items()}
-            time.sleep(0.1)
+            for field, peak in peaks.items():
+                peaks[field] = max(peak, memory(process.pid, field))
+            time.sleep(_SAMPLING_SECONDS)
         process.wait()
-        seconds, after = time.perf_counter() - begin, os.times()
+        seconds = time.perf_counter() - start_time
+        times_after = os.times()
         if process.returncode:
             sys.exit(f"builders {words[0]} failed with exit code {process.returncode}")
-        printed.seek(0)
-        result = json.load(printed)
-    processor = after.children_user + after.children_system - before.children_user - before.children_system
-    costs = {"seconds": round(seconds, 2), "processor_seconds": round(processor, 2)}
-    megabytes = {"peak_mb": round(peaks["Pss"] / 1e6), "peak_mb_without_mapped_files": round(peaks["Pss_Anon"] / 1e6)}
-    return {**costs, **megabytes}, result
+        output_file.seek(0)
+        result = json.load(output_file)
+    user_seconds = times_after.children_user - times_before.children_user
+    system_seconds = times_after.children_system - times_before.children_system
+    costs = {
+        "seconds": round(seconds, 2),
+        "processor_seconds": round(user_seconds + system_seconds, 2),
+        "peak_mb": round(peaks["Pss"] / 1e6),
+        "peak_mb_without_mapped_files": round(peaks["Pss_Anon"] / 1e6),
+    }
+    return costs, result
 
 
 def raw_rows(paths: list[Path], questions: int, folder: Path) -> int:
@@ -169,27 +186,34 @@ def raw_rows(paths: list[Path], questions: int, folder: Path) -> int:
     from builders.sources.lines import lines, read_blocks
 
     folder.mkdir(parents=True, exist_ok=True)
-    rows: dict[str, list[bytes]] = {}
+    templates: dict[str, list[bytes]] = {}
     for block in read_blocks(find_sources(paths)):
         for _, line in lines(block):
             if bytes(line).strip():
-                rows.setdefault(block.source.split, []).append(_template(json.loads(bytes(line))))
-    for first, (split, found) in enumerate(rows.items()):
+                templates.setdefault(block.source.split, []).append(_template(json.loads(bytes(line))))
+    # The numbers are dealt to the splits in turns. For example, of three splits, the first has the numbers 0, 3, 6 ...
+    for split_number, (split, split_templates) in enumerate(templates.items()):
+        row_numbers = range(split_number, questions, len(templates))
         with open(folder / f"{split}.json", "wb") as file:
-            for row, number in zip(cycle(found), range(first, questions, len(rows)), strict=False):
-                file.write(row.replace(_TAG.encode(), b"%d" % number))
+            for template, row_number in zip(cycle(split_templates), row_numbers, strict=False):
+                file.write(template.replace(_TAG.encode(), b"%d" % row_number))
     return sum(file.stat().st_size for file in folder.iterdir())
 
 
 def _template(row: dict[str, Any]) -> bytes:
-    kept = {name: row[name] for name in _FIELDS if name in row}
-    kept["question"] += f"#{_TAG}"
-    kept["documents"] = [{name: each[name] for name in _DOCUMENT_FIELDS if name in each} for each in row["documents"]]
-    for document in kept["documents"]:
+    """Return a row as a line of JSON, with the placeholder as its id and at the end of each text."""
+    template: dict[str, Any] = {name: row[name] for name in _FIELDS if name in row}
+    template["question"] += f"#{_TAG}"
+    template["documents"] = []
+    for row_document in row["documents"]:
+        document = {name: row_document[name] for name in _DOCUMENT_FIELDS if name in row_document}
         document["paragraphs"] = [f"{paragraph}#{_TAG}" for paragraph in document["paragraphs"]]
-    kept["question_id"] = _TAG
-    text = json.dumps(kept, ensure_ascii=False).replace(f'"question_id": "{_TAG}"', f'"question_id": {_TAG}')
-    return text.encode() + b"\n"
+        template["documents"].append(document)
+    template["question_id"] = _TAG
+    line = json.dumps(template, ensure_ascii=False)
+    # An id is a number, so the placeholder loses its quotes.
+    line = line.replace(f'"question_id": "{_TAG}"', f'"question_id": {_TAG}')
+    return line.encode() + b"\n"
 
 
 def write_json(path: Path | None, figures: dict[str, Any], *, show: bool = False) -> None:

@@ -29,15 +29,22 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=5000, metavar="N", help=size)
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write")
     args = parser.parse_args()
-    chinese, english = (
-        json.loads(read_utf8(args.xquad / f"xquad.{language}.json"))["data"] for language in ("zh", "en")
-    )
-    translations = [(zh["question"], en["question"]) for zh, en in zip(_asked(chinese), _asked(english), strict=True)]
-    pairs = sentence_pairs(args.pairs, args.size)
-    translations += [(zh, en) for en, zh in pairs]
-    sentences = [{"context": zh, "qas": [{"question": zh}]} for _, zh in pairs]
-    for name, articles in (("train", [*chinese[::2], {"paragraphs": sentences}]), ("dev", chinese[1::2])):
-        write_text(args.out / f"{name}.json", json.dumps({"data": articles}, ensure_ascii=False) + "\n")
+    chinese = _read_articles(args.xquad / "xquad.zh.json")
+    english = _read_articles(args.xquad / "xquad.en.json")
+
+    # Translations of XQuAD's questions, and of the sentences, which are questions and passages at once.
+    translations = []
+    for zh_row, en_row in zip(_question_rows(chinese), _question_rows(english), strict=True):
+        translations.append((zh_row["question"], en_row["question"]))
+    sentence_paragraphs = []
+    for english_sentence, chinese_sentence in sentence_pairs(args.pairs, args.size):
+        translations.append((chinese_sentence, english_sentence))
+        sentence_paragraphs.append({"context": chinese_sentence, "qas": [{"question": chinese_sentence}]})
+
+    # Articles alternate between the splits. The sentences are one more training article.
+    train_articles = [*chinese[::2], {"paragraphs": sentence_paragraphs}]
+    for split, articles in (("train", train_articles), ("dev", chinese[1::2])):
+        write_text(args.out / f"{split}.json", json.dumps({"data": articles}, ensure_ascii=False) + "\n")
     with atomic_text(args.out / "translations.tsv") as file:
         table = csv.writer(file, dialect="excel-tab", lineterminator="\n")
         table.writerow(["zh", "english"])
@@ -48,18 +55,29 @@ def main() -> None:
 
 def sentence_pairs(path: Path, size: int) -> list[tuple[str, str]]:
     """Return up to ``size`` pairs (English, Chinese), evenly spaced over lines with distinct Chinese sentences."""
-    found: dict[str, str] = {}
-    with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8", newline="\n") as file:
+    english_by_chinese: dict[str, str] = {}
+    open_file = gzip.open if path.suffix == ".gz" else open
+    with open_file(path, "rt", encoding="utf-8", newline="\n") as file:
         for line in file:
-            en, zh, *_ = line.rstrip("\n").split("\t")
-            found.setdefault(zh, en)
-    every = [(en, zh) for zh, en in found.items()]
-    count = min(size, len(every))
-    return [every[n * len(every) // count] for n in range(count)]
+            english_sentence, chinese_sentence, *_ = line.rstrip("\n").split("\t")  # the third column is the licence
+            english_by_chinese.setdefault(chinese_sentence, english_sentence)
+    distinct_pairs = [(english, chinese) for chinese, english in english_by_chinese.items()]
+    pair_count = min(size, len(distinct_pairs))
+    return [distinct_pairs[number * len(distinct_pairs) // pair_count] for number in range(pair_count)]
 
 
-def _asked(articles: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [row for article in articles for paragraph in article["paragraphs"] for row in paragraph["qas"]]
+def _read_articles(path: Path) -> list[dict[str, Any]]:
+    articles: list[dict[str, Any]] = json.loads(read_utf8(path))["data"]
+    return articles
+
+
+def _question_rows(articles: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the questions of all paragraphs of all articles."""
+    question_rows = []
+    for article in articles:
+        for paragraph in article["paragraphs"]:
+            question_rows += paragraph["qas"]
+    return question_rows
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ import platform
 import statistics
 import tempfile
 from collections.abc import Callable
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +30,17 @@ from baselines.retrieve.encoder import TextEncoder
 from baselines.retrieve.models import open_encoder
 from builders.store.reader import open_release
 
+_MAX_LENGTH = 384  # tokens of a passage
+
 
 def release_texts(path: Path, count: int) -> list[str]:
     """Return the first ``count`` passages of a release."""
-    batches = open_release(path).batches("corpus", "corpus", ["text"])
-    return list(islice((text for batch in batches for text in batch.column("text").to_pylist()), count))
+    texts: list[str] = []
+    for batch in open_release(path).batches("corpus", "corpus", ["text"]):
+        texts += batch.column("text").to_pylist()
+        if len(texts) >= count:
+            break
+    return texts[:count]
 
 
 def main() -> None:
@@ -52,47 +57,54 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, help="of SentenceTransformer (default: 256 on a GPU, 32 on a CPU)")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    cuda = args.device.startswith("cuda")
+    has_cuda = args.device.startswith("cuda")
     dtype = dtype_of(args.dtype, args.device)
     if args.release:
         texts = release_texts(args.release, args.texts)
     else:
         texts = random_texts(random_lengths(args.texts, args.characters))
-    about = machine("torch", "sentence-transformers", "transformers")
+    figures = machine("torch", "sentence-transformers", "transformers")
     with tempfile.TemporaryDirectory() as folder:
-        name = args.model or f"{folder}/model"
-        if not args.model:
-            dual_encoder(Path(folder) / "bert", args.layers, args.width).save_pretrained(name)
-        model = open_encoder(ModelSettings(name), args.device, dtype)
+        model_name = args.model
+        if not model_name:
+            model_name = f"{folder}/model"
+            dual_encoder(Path(folder) / "bert", args.layers, args.width).save_pretrained(model_name)
+        model = open_encoder(ModelSettings(model_name), args.device, dtype)
     encoder = TextEncoder(model, "document")
-    batch = args.batch_size or (256 if cuda else 32)
-    cosine = model.similarity_fn_name == "cosine"
+    batch_size = args.batch_size or (256 if has_cuda else 32)
+    uses_cosine = model.similarity_fn_name == "cosine"
     ways: dict[str, Callable[[], Any]] = {
         "ours": lambda: encoder.encode(texts),
         "sentence-transformers": lambda: model.encode_document(
-            texts, batch_size=batch, normalize_embeddings=cosine, show_progress_bar=False
+            texts, batch_size=batch_size, normalize_embeddings=uses_cosine, show_progress_bar=False
         ),
     }
-    medians, found = in_turns(ways, args.repeats, args.device)
-    lengths = [min(384, len(each)) for each in model.tokenizer(texts, truncation=True, max_length=384)["input_ids"]]
-    needed, rate = forward_operations(model, lengths), matrix_rate(args.device, dtype)
-    vectors = [each.astype(np.float32) for each in found.values()]
+    medians, vectors_by_way = in_turns(ways, args.repeats, args.device)
+
+    # The share of the matrix rate: operations of the texts without padding, relative to products of large matrices.
+    token_ids = model.tokenizer(texts, truncation=True, max_length=_MAX_LENGTH)["input_ids"]
+    lengths = [min(_MAX_LENGTH, len(text_tokens)) for text_tokens in token_ids]
+    operations = forward_operations(model, lengths)
+    rate = matrix_rate(args.device, dtype)
+    own_vectors = vectors_by_way["ours"].astype(np.float32)
+    library_vectors = vectors_by_way["sentence-transformers"].astype(np.float32)
+
+    device_name = platform.processor() or "cpu"
+    if has_cuda:
+        device_name = torch.cuda.get_device_name(args.device)
     config = model.transformers_model.config
-    figures = {
-        **about,
-        "device": torch.cuda.get_device_name(args.device) if cuda else platform.processor() or "cpu",
-        "threads": args.threads,
-        "model": {"layers": config.num_hidden_layers, "width": config.hidden_size, "dtype": dtype},
-        "texts": len(texts),
-        "tokens_a_text": round(statistics.mean(lengths), 1),
-        "repeats": args.repeats,
-        "seconds": {way: round(each, 3) for way, each in medians.items()},
-        "passages_a_second": {way: round(len(texts) / each, 1) for way, each in medians.items()},
-        "ratio": round(medians["sentence-transformers"] / medians["ours"], 3),
-        "largest_difference": float(np.abs(vectors[0] - vectors[1]).max()),
-        "matrix_rate_tflops": round(rate / 1e12, 3),
-        "share_of_matrix_rate": {way: round(needed / each / rate, 3) for way, each in medians.items()},
-    }
+    figures["device"] = device_name
+    figures["threads"] = args.threads
+    figures["model"] = {"layers": config.num_hidden_layers, "width": config.hidden_size, "dtype": dtype}
+    figures["texts"] = len(texts)
+    figures["tokens_a_text"] = round(statistics.mean(lengths), 1)
+    figures["repeats"] = args.repeats
+    figures["seconds"] = {way: round(seconds, 3) for way, seconds in medians.items()}
+    figures["passages_a_second"] = {way: round(len(texts) / seconds, 1) for way, seconds in medians.items()}
+    figures["ratio"] = round(medians["sentence-transformers"] / medians["ours"], 3)
+    figures["largest_difference"] = float(np.abs(own_vectors - library_vectors).max())
+    figures["matrix_rate_tflops"] = round(rate / 1e12, 3)
+    figures["share_of_matrix_rate"] = {way: round(operations / seconds / rate, 3) for way, seconds in medians.items()}
     write_json(args.json, figures, show=True)
 
 

@@ -35,12 +35,16 @@ from pathlib import Path
 from typing import Any
 
 from common import ROOT, machine, parser_of, write_json
-from gpu_common import Kept, Rows, Setting, Step, check
+from gpu_common import Rows, SavedRows, Setting, Step, check
 
 from builders.core.tables import markdown_table
 
 WORK = Path("build/gpu")  # relative, because the pack's records of finished steps contain relative paths
 SITE = ROOT / WORK / "site"
+# Seconds.
+_REPORT_SECONDS = 10  # for the reports, after the last training
+_TERMINATION_SECONDS = 8  # for a training that is terminated, to save its state
+_SHORTEST_STEP = 5.0  # a step is not started if less time is left
 
 
 # --- preparation ---
@@ -51,12 +55,15 @@ def install_wheels(pack: Path) -> None:
     if all(importlib.util.find_spec(name) for name in ("datasets", "ir_measures", "msgspec", "sentence_transformers")):
         return  # the project's own environment has these packages
     if not SITE.is_dir():
-        names = [path.name.split("-")[0] for path in (pack / "wheels").glob("*.whl")]
+        packages = [path.name.split("-")[0] for path in (pack / "wheels").glob("*.whl")]
         options = ["--quiet", "--no-index", "--no-deps", "--no-compile", "--find-links", str(pack / "wheels")]
-        words = [sys.executable, "-m", "pip", "install", *options, "--target", str(SITE), *names]
-        subprocess.run(words, check=True)
+        command = [sys.executable, "-m", "pip", "install", *options, "--target", str(SITE), *packages]
+        subprocess.run(command, check=True)
     sys.path.insert(0, str(SITE))
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(SITE), *filter(None, [os.environ.get("PYTHONPATH")])])
+    search_path = str(SITE)  # of child processes
+    if os.environ.get("PYTHONPATH"):
+        search_path += os.pathsep + os.environ["PYTHONPATH"]
+    os.environ["PYTHONPATH"] = search_path
 
 
 def unpack_runs(archive: Path, runs: Path) -> None:
@@ -66,16 +73,16 @@ def unpack_runs(archive: Path, runs: Path) -> None:
     """
     from builders.core.finished_outputs import record_path  # after the installation of the pack's wheels
 
-    new = runs.with_name("new")
+    new_folder = runs.with_name("new")
     with tarfile.open(archive) as tar:
-        tar.extractall(new, filter="data")
-    for path in new.glob("*.gz"):
+        tar.extractall(new_folder, filter="data")
+    for path in new_folder.glob("*.gz"):
         path.write_bytes(gzip.compress(path.read_bytes(), 1, mtime=0))
-        record = record_path(path)
-        content = json.loads(record.read_text(encoding="utf-8"))
-        content["files"] |= {path.name: hashlib.sha256(path.read_bytes()).hexdigest()}
-        record.write_text(json.dumps(content), encoding="utf-8")
-    new.rename(runs)
+        step_record = record_path(path)
+        content = json.loads(step_record.read_text(encoding="utf-8"))
+        content["files"][path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
+        step_record.write_text(json.dumps(content), encoding="utf-8")
+    new_folder.rename(runs)  # last, so that an interrupted unpacking begins again
 
 
 def unpack(pack: Path) -> Setting:
@@ -97,8 +104,9 @@ def make_tiny(setting: Setting) -> Rows:
     setting.work.mkdir(parents=True)
     write_dual(setting.model, similarity="cosine", prompts={"query": "问：", "document": "文："})
     # Configs with joined rows are skipped, because `reproduce` would use their negatives.
-    joined = ("train", "train"), ("dev", "dev")
-    make_release(setting.release, {key: rows for key, rows in tables().items() if key not in joined})
+    joined_configs = (("train", "train"), ("dev", "dev"))
+    release_tables = {key: rows for key, rows in tables().items() if key not in joined_configs}
+    make_release(setting.release, release_tables)
     setting.settings.write_text(
         '["*"]\ntrain.batch = 4\ntrain.max_steps = 2\ntrain.evaluations = 0\n'
         f'[de-bm25-neg]\nmodel.start = "{setting.model}"\nmodel.pooling = ""\nmodel.similarity = ""\n'
@@ -113,51 +121,67 @@ def make_tiny(setting: Setting) -> Rows:
 
 def real_training(setting: Setting) -> Rows:
     """Run `reproduce` until the time limit: Table 4 with seed 0, then Table 5, then 7 and 8, then the other seeds."""
-    out = setting.work / "reports"
-    out.mkdir(parents=True, exist_ok=True)
-    deadline = time.monotonic() + setting.seconds - 10
-    tables = [[4]] if setting.small else [[4], [4, 5], [4, 5, 7, 8]]
-    for seed, chosen in itertools.product(range(setting.of(5, 1)), tables):
-        report = out / f"seed{seed}.tables{'-'.join(map(str, chosen))}.json"
-        if not report.exists() and not reproduce(setting, seed, chosen, report, deadline):
+    reports_folder = setting.work / "reports"
+    reports_folder.mkdir(parents=True, exist_ok=True)
+    deadline = time.monotonic() + setting.seconds - _REPORT_SECONDS
+    # Every call also has the tables of the earlier calls, whose steps are finished. So its report is complete.
+    table_sets = [[4]] if setting.small else [[4], [4, 5], [4, 5, 7, 8]]
+    for seed, tables in itertools.product(range(setting.of(5, 1)), table_sets):
+        report_path = reports_folder / f"seed{seed}.tables{'-'.join(map(str, tables))}.json"
+        if not report_path.exists() and not reproduce(setting, seed, tables, report_path, deadline):
             break
-    return report_rows(out)
+    return report_rows(reports_folder)
 
 
 def reproduce(setting: Setting, seed: int, tables: list[int], report: Path, deadline: float) -> bool:
     """Run `reproduce` for some tables, and write its report. Return False if the deadline stopped it."""
-    chosen, part = report.with_name(f"seed{seed}.toml"), report.with_suffix(".part")
-    text = setting.settings.read_text(encoding="utf-8").replace("intfloat/multilingual-e5-small", str(setting.model))
-    chosen.write_text(text.replace('["*"]\n', f'["*"]\ntrain.seed = {seed}\n'), encoding="utf-8")
-    words: list[object] = ["reproduce", "--release", setting.release, "--table", *tables, "--settings", chosen]
+    # The settings of this seed, with the pack's model in place of the hub's.
+    settings_path = report.with_name(f"seed{seed}.toml")
+    settings = setting.settings.read_text(encoding="utf-8")
+    settings = settings.replace("intfloat/multilingual-e5-small", str(setting.model))
+    settings = settings.replace('["*"]\n', f'["*"]\ntrain.seed = {seed}\n')
+    settings_path.write_text(settings, encoding="utf-8")
+
+    words: list[object] = ["reproduce", "--release", setting.release, "--table", *tables, "--settings", settings_path]
     words += ["--out", setting.work / "runs", "--one-process", "--format", "json"]
-    with open(part, "w", encoding="utf-8") as file:
+    partial_report = report.with_suffix(".part")
+    with open(partial_report, "w", encoding="utf-8") as file:
         process = subprocess.Popen([sys.executable, "-m", "baselines", *map(str, words)], stdout=file, cwd=ROOT)
         try:
-            code = process.wait(timeout=max(1.0, deadline - time.monotonic()))
+            exit_code = process.wait(timeout=max(1.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
-            process.terminate()
+            process.terminate()  # a training then saves its state
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(8)
+                process.wait(_TERMINATION_SECONDS)
             process.kill()
             return False
-    if code:
-        raise RuntimeError(f"reproduce failed with exit code {code}")
-    part.rename(report)
+    if exit_code:
+        raise RuntimeError(f"reproduce failed with exit code {exit_code}")
+    partial_report.rename(report)
     return True
 
 
 def report_rows(out: Path) -> Rows:
     """Return the rows and the steps' seconds of reports. A seed's report with the most tables is used."""
     rows: Rows = []
-    for seed in sorted({path.name.split(".")[0] for path in out.glob("*.json")}):
-        report = json.loads(max(out.glob(f"{seed}.*.json"), key=lambda path: len(path.name)).read_text("utf-8"))
-        for each in report["rows"]:
-            low, high = each["interval"]
-            own = {"table": each["table"], "row": each["title"], "measure": each["metric"]}
-            rows.append({"seed": seed, **own, "ours": f"{each['ours']:.2f} ({low:.1f} to {high:.1f})"})
-        seconds = {Path(name).name: step["seconds"] for name, step in report["steps"].items()}
-        rows.append({"seed": seed, "row": "seconds of the steps", "ours": json.dumps(seconds)})
+    seed_names = {path.name.split(".")[0] for path in out.glob("*.json")}
+    for seed_name in sorted(seed_names):
+        # The report with the most tables has the longest name.
+        report_path = max(out.glob(f"{seed_name}.*.json"), key=lambda path: len(path.name))
+        report = json.loads(report_path.read_text("utf-8"))
+        for figure in report["rows"]:
+            low, high = figure["interval"]
+            rows.append(
+                {
+                    "seed": seed_name,
+                    "table": figure["table"],
+                    "row": figure["title"],
+                    "measure": figure["metric"],
+                    "ours": f"{figure['ours']:.2f} ({low:.1f} to {high:.1f})",
+                }
+            )
+        seconds = {Path(output).name: step["seconds"] for output, step in report["steps"].items()}
+        rows.append({"seed": seed_name, "row": "seconds of the steps", "ours": json.dumps(seconds)})
     return rows
 
 
@@ -170,15 +194,16 @@ def run_step(function: Callable[[Setting], Rows], setting: Setting, log: Path, l
     Libraries load once, before the fork. This process must never compute with PyTorch, because its children could then
     use neither PyTorch's threads nor the GPU.
     """
-    partial = log.with_suffix(".partial")
-    partial.unlink(missing_ok=True)
+    partial_path = log.with_suffix(".partial")
+    partial_path.unlink(missing_ok=True)
 
-    def inside(connection: Any) -> None:
-        os.setsid()
+    def run_inside(connection: Any) -> None:
+        """Run the step in the forked process, and send its rows and its error."""
+        os.setsid()  # a process group, so that the children can be killed, too
         sys.stdout = sys.stderr = open(log, "w", buffering=1, encoding="utf-8")  # noqa: SIM115 (open until the end)
-        for number in (1, 2):  # child processes write to these file descriptors
-            os.dup2(sys.stdout.fileno(), number)
-        Kept.file = partial
+        for descriptor in (1, 2):  # child processes write to these file descriptors
+            os.dup2(sys.stdout.fileno(), descriptor)
+        SavedRows.file = partial_path
         try:
             connection.send((function(setting), ""))
         except BaseException as error:
@@ -188,70 +213,90 @@ def run_step(function: Callable[[Setting], Rows], setting: Setting, log: Path, l
 
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(False)
-    process = context.Process(target=inside, args=(sender,))
-    begin = time.monotonic()
+    process = context.Process(target=run_inside, args=(sender,))
+    start_time = time.monotonic()
     process.start()
     sender.close()
+    rows: Rows = []
+    error = f"not done after {limit:.0f} s"
     try:
-        rows, error = receiver.recv() if receiver.poll(limit) else ([], f"not done after {limit:.0f} s")
+        if receiver.poll(limit):
+            rows, error = receiver.recv()
     except EOFError:
-        rows, error = [], "the step's process died"
+        error = "the step's process died"
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.kill()  # the process may not have a process group yet
     process.join()
-    if not rows and partial.exists():
-        rows = json.loads(partial.read_text(encoding="utf-8"))
-    return {"rows": rows, "error": error, "seconds": round(time.monotonic() - begin, 1)}
+    if not rows and partial_path.exists():
+        rows = json.loads(partial_path.read_text(encoding="utf-8"))
+    return {"rows": rows, "error": error, "seconds": round(time.monotonic() - start_time, 1)}
 
 
 def run_steps(steps: Sequence[Step], base: Setting, out: Path, deadline: float) -> list[str]:
     """Run the steps, write and print their results, and return the names of failed steps and checks."""
     results: dict[str, Any] = {}
-    about = about_machine(base)
+    machine_facts = about_machine(base)
     for function, limit in steps:
-        name, left = function.__name__, min(float(limit), deadline - time.monotonic())
-        found = results[name] = {"rows": [], "error": "no time left", "seconds": 0.0}
-        if left >= min(5.0, limit):
-            found = results[name] = run_step(function, replace(base, seconds=left), out / f"{name}.log", left)
-        write_results(out, about, results)
-        print(f"{name}: {found['seconds']} s {found['error']}", flush=True)
-        if found["rows"]:
-            print(table(found["rows"]), flush=True)
-    failed = [name for name, each in results.items() if each["error"]]
-    failed += [row["check"] for each in results.values() for row in each["rows"] if row.get("passed") is False]
-    print(f"{out / 'results.md'}: {len(results)} steps, failed: {', '.join(failed) or 'none'}")
-    return failed
+        name = function.__name__
+        remaining_seconds = min(float(limit), deadline - time.monotonic())
+        if remaining_seconds >= min(_SHORTEST_STEP, limit):
+            setting = replace(base, seconds=remaining_seconds)
+            results[name] = run_step(function, setting, out / f"{name}.log", remaining_seconds)
+        else:
+            results[name] = {"rows": [], "error": "no time left", "seconds": 0.0}
+        write_results(out, machine_facts, results)
+        print(f"{name}: {results[name]['seconds']} s {results[name]['error']}", flush=True)
+        if results[name]["rows"]:
+            print(table(results[name]["rows"]), flush=True)
+
+    failed_names = [name for name, result in results.items() if result["error"]]
+    for result in results.values():
+        failed_names += [row["check"] for row in result["rows"] if row.get("passed") is False]
+    print(f"{out / 'results.md'}: {len(results)} steps, failed: {', '.join(failed_names) or 'none'}")
+    return failed_names
 
 
 def about_machine(setting: Setting) -> dict[str, Any]:
     """Describe the machine. nvidia-smi names the GPU, because PyTorch must not use the GPU before the steps fork."""
     card = setting.device
     if setting.cuda:
-        words = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
+        command = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
         with contextlib.suppress(OSError, subprocess.CalledProcessError):
-            card = subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
-    about = machine("torch", "transformers", "sentence-transformers", "accelerate")
-    return {"card": card, **about, **about.pop("versions")}
+            card = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    machine_facts = machine("torch", "transformers", "sentence-transformers", "accelerate")
+    versions = machine_facts.pop("versions")
+    return {"card": card} | machine_facts | versions
 
 
 def table(rows: Rows) -> str:
     """Format rows as a Markdown table with the columns of all rows."""
-    columns = list(dict.fromkeys(name for row in rows for name in row))
-    return markdown_table(columns, [[str(row.get(name, "")) for name in columns] for row in rows])
+    columns = list(dict.fromkeys(itertools.chain.from_iterable(rows)))
+    cells = [[str(row.get(column, "")) for column in columns] for row in rows]
+    return markdown_table(columns, cells)
 
 
-def write_results(out: Path, about: dict[str, Any], results: dict[str, Any]) -> None:
+def write_results(out: Path, machine_facts: dict[str, Any], results: dict[str, Any]) -> None:
     """Write results.json and results.md. results.md has a table of all checks, and a table for each other step."""
-    write_json(out / "results.json", {"machine": about, **results})
-    parts, checks = [", ".join(f"{name}: {value}" for name, value in about.items())], []
-    for name, each in results.items():
+    write_json(out / "results.json", {"machine": machine_facts} | results)
+    check_rows: Rows = []
+    step_texts = []
+    for name, result in results.items():
         if name.startswith("check_"):
-            checks += each["rows"] + ([check(name, False, each["error"])] if each["error"] else [])
-        else:
-            title = f"{name}, {each['seconds']} s{': ' + each['error'] if each['error'] else ''}"
-            parts.append(f"{title}\n\n{table(each['rows'])}" if each["rows"] else title)
-    parts[1:1] = [table(checks)] if checks else []
+            check_rows += result["rows"]
+            if result["error"]:
+                check_rows.append(check(name, False, result["error"]))
+            continue
+        text = f"{name}, {result['seconds']} s"
+        if result["error"]:
+            text += f": {result['error']}"
+        if result["rows"]:
+            text += f"\n\n{table(result['rows'])}"
+        step_texts.append(text)
+    parts = [", ".join(f"{name}: {value}" for name, value in machine_facts.items())]
+    if check_rows:
+        parts.append(table(check_rows))
+    parts += step_texts
     (out / "results.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
 
 
@@ -259,9 +304,10 @@ def write_results(out: Path, about: dict[str, Any], results: dict[str, Any]) -> 
 
 
 def main(words: list[str] | None = None) -> int:
-    begin = time.monotonic()
+    start_time = time.monotonic()
     parser = parser_of(__doc__)
-    parts, pack = ["checks", "speed", "train"], Path("build/gpu-pack")
+    parts = ["checks", "speed", "train"]
+    pack = Path("build/gpu-pack")
     parser.add_argument("--parts", nargs="+", choices=parts, default=parts[:2], help="parts (default: checks speed)")
     parser.add_argument("--steps", nargs="+", metavar="NAME", help="run only these steps of the parts (default: all)")
     parser.add_argument("--device", default="cuda:0", help="cuda:N or cpu (default: cuda:0)")
@@ -273,25 +319,34 @@ def main(words: list[str] | None = None) -> int:
     os.chdir(ROOT)
     args.out.mkdir(parents=True, exist_ok=True)
     # Without these variables, libraries would import JAX and TensorFlow if installed.
-    os.environ |= {"USE_JAX": "0", "USE_TF": "0", **({"TORCH_COMPILE_DISABLE": "1"} if args.small else {})}
+    os.environ["USE_JAX"] = "0"
+    os.environ["USE_TF"] = "0"
+    if args.small:
+        os.environ["TORCH_COMPILE_DISABLE"] = "1"  # compilation takes minutes on a CPU
     install_wheels(args.pack)
     import gpu_checks
     import gpu_speed
 
     if args.small:
-        small = (args.out / "small").resolve()
-        shutil.rmtree(small, ignore_errors=True)
-        base = Setting(args.device, True, small / "model", small / "release", small / "settings.toml", small)
-        if error := run_step(make_tiny, base, args.out / "make_tiny.log", args.limit)["error"]:
-            raise SystemExit(f"--small: {error}; see {args.out / 'make_tiny.log'}")
+        work = (args.out / "small").resolve()
+        shutil.rmtree(work, ignore_errors=True)
+        base = Setting(args.device, True, work / "model", work / "release", work / "settings.toml", work)
+        log_path = args.out / "make_tiny.log"
+        error = run_step(make_tiny, base, log_path, args.limit)["error"]
+        if error:
+            raise SystemExit(f"--small: {error}; see {log_path}")
     else:
         base = replace(unpack(args.pack), device=args.device)
-    steps_of = {"checks": gpu_checks.STEPS, "speed": gpu_speed.STEPS, "train": [(real_training, 570)]}
-    steps = [step for part in args.parts for step in steps_of[part]]
-    steps = [step for step in steps if not args.steps or step[0].__name__ in args.steps]
-    if args.small:
-        steps = [(function, int(args.limit)) for function, _ in steps]  # the steps' own limits are for a GPU
-    return bool(run_steps(steps, base, args.out, begin + args.limit))
+    steps_by_part = {"checks": gpu_checks.STEPS, "speed": gpu_speed.STEPS, "train": [(real_training, 570)]}
+    steps: list[Step] = []
+    for part in args.parts:
+        for function, limit in steps_by_part[part]:
+            if args.steps and function.__name__ not in args.steps:
+                continue
+            if args.small:
+                limit = int(args.limit)  # the steps' own limits are for a GPU
+            steps.append((function, limit))
+    return bool(run_steps(steps, base, args.out, start_time + args.limit))
 
 
 if __name__ == "__main__":

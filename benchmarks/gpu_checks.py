@@ -3,6 +3,7 @@
 import contextlib
 import importlib.util
 import io
+import itertools
 import json
 import signal
 import statistics
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 from common import command, timed
-from gpu_common import Kept, Rows, Setting, Step, check, passages_of, unit_vectors, write_vectors
+from gpu_common import Rows, SavedRows, Setting, Step, check, passages_of, unit_vectors, write_vectors
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
@@ -27,6 +28,7 @@ from tiny_kinds import write_multi_vector, write_sparse
 from tiny_models import write_cross, write_dual
 
 from baselines.core.settings import ModelSettings
+from baselines.measure.measures import MRR_DEPTH, first_rank, reciprocal_rank
 from baselines.retrieve import exact_search
 from baselines.retrieve.devices import Work, compile_transformers, computes_bf16, devices_of, dtype_of
 from baselines.retrieve.encoder import Prefetcher, TextEncoder
@@ -37,11 +39,12 @@ from baselines.retrieve.vector_index import open_retriever
 from builders.store.reader import open_release
 
 
-def cosines(one: Any, other: Any) -> Any:
-    """Return the cosine of each row of ``one`` with the same row of ``other``."""
-    wide = [np.asarray(each, np.float64) for each in (one, other)]
-    lengths = [np.linalg.norm(each, axis=1) for each in wide]
-    return (wide[0] * wide[1]).sum(1) / (lengths[0] * lengths[1])
+def cosines(vectors: Any, reference: Any) -> Any:
+    """Return the cosine of each row of ``vectors`` with the same row of ``reference``, computed in 64 bits."""
+    wide_vectors = np.asarray(vectors, np.float64)
+    wide_reference = np.asarray(reference, np.float64)
+    products = (wide_vectors * wide_reference).sum(1)
+    return products / (np.linalg.norm(wide_vectors, axis=1) * np.linalg.norm(wide_reference, axis=1))
 
 
 @contextlib.contextmanager
@@ -53,11 +56,12 @@ def small_release() -> Iterator[tuple[Path, Path]]:
 
 def check_devices(setting: Setting) -> Rows:
     """Check that the project finds the GPU, and report its automatic precision."""
-    found = devices_of(None)
-    seen = f"{found}, auto is {dtype_of('auto', found[0])}, computes bf16: {computes_bf16(setting.device)}"
+    devices = devices_of(None)
+    has_right_device = devices[0] != "cpu" or not setting.cuda
+    measured = f"{devices}, auto is {dtype_of('auto', devices[0])}, computes bf16: {computes_bf16(setting.device)}"
     if setting.cuda:
-        seen += f", {torch.cuda.get_device_name()}, capability {torch.cuda.get_device_capability()}"
-    return [check("devices", found[0] != "cpu" or not setting.cuda, seen)]
+        measured += f", {torch.cuda.get_device_name()}, capability {torch.cuda.get_device_capability()}"
+    return [check("devices", has_right_device, measured)]
 
 
 def check_pinned(setting: Setting) -> Rows:
@@ -68,84 +72,119 @@ def check_pinned(setting: Setting) -> Rows:
     model = SentenceTransformer(str(setting.model), device="cpu")
     texts = passages_of(setting, 64)
     batches = [texts[start : start + 16] for start in range(0, 64, 16)]
-    plain = [model.preprocess(some)["input_ids"] for some in batches]
-    rows = Kept()
+    model_tokens = [model.preprocess(batch_texts)["input_ids"] for batch_texts in batches]
+    rows = SavedRows()
     for processes in (0, 2):
-        found = [each["input_ids"] for each in Prefetcher(model, {}, processes, pin=setting.cuda)(batches)]
-        same = all(torch.equal(a, b) for a, b in zip(plain, found, strict=True))
-        pinned = setting.cuda and all(each.is_pinned() for each in found)
-        seen = f"same tokens: {same}, pinned: {pinned}"
-        rows.append(check(f"prefetched tokens, {processes} processes", same and pinned == setting.cuda, seen))
+        prefetcher = Prefetcher(model, {}, processes, pin=setting.cuda)
+        prefetched_tokens = [features["input_ids"] for features in prefetcher(batches)]
+        is_same = all(map(torch.equal, model_tokens, prefetched_tokens))
+        is_pinned = setting.cuda and all(tokens.is_pinned() for tokens in prefetched_tokens)
+        is_right = is_same and len(prefetched_tokens) == len(batches) and is_pinned == setting.cuda
+        measured = f"same tokens: {is_same}, pinned: {is_pinned}"
+        rows.append(check(f"prefetched tokens, {processes} processes", is_right, measured))
     return rows
 
 
 def check_precision(setting: Setting) -> Rows:
     """Compare fp32, fp16 and bf16 on the device with fp32 on the CPU, by cosines and by MRR@10."""
-    release, count = open_release(setting.release), setting.of(1_500, 40)
+    release = open_release(setting.release)
+    passage_count = setting.of(1_500, 40)
+    # The questions, their last positives, and further passages of the release.
     qrels = release.table("qrels", "dev", ["query-id", "corpus-id"]).to_pydict()
-    positive = dict(zip(qrels["query-id"], qrels["corpus-id"], strict=True))
-    asked = list(positive)[: setting.of(300, 2)]
-    wanted = release.texts("corpus", "corpus", {positive[query] for query in asked})
-    others = {text: None for text in passages_of(setting, count) if text not in wanted.values()}
-    texts = [*wanted.values(), *others][:count]
-    answers = np.array([list(wanted).index(positive[query]) for query in asked])
-    queries = [release.texts("queries", "dev", asked)[query] for query in asked]
+    positive_ids = dict(zip(qrels["query-id"], qrels["corpus-id"], strict=True))
+    query_ids = list(positive_ids)[: setting.of(300, 2)]
+    query_texts = release.texts("queries", "dev", query_ids)
+    queries = [query_texts[query_id] for query_id in query_ids]
+    positive_texts = release.texts("corpus", "corpus", {positive_ids[query_id] for query_id in query_ids})
+    texts = list(positive_texts.values())
+    known_texts = set(texts)
+    for text in passages_of(setting, passage_count):
+        if text not in known_texts:
+            known_texts.add(text)
+            texts.append(text)
+    texts = texts[:passage_count]
+    rows_of_positives = {passage_id: row for row, passage_id in enumerate(positive_texts)}
+    answer_rows = [rows_of_positives[positive_ids[query_id]] for query_id in query_ids]
 
-    def vectors(device: str, dtype: str) -> tuple[Any, Any]:
+    def encode(device: str, dtype: str) -> tuple[Any, Any]:
+        """Return the vectors of the queries and of the passages."""
         model = open_encoder(ModelSettings(str(setting.model), max_length=setting.of(512, 64)), device, dtype)
         return TextEncoder(model, "query").encode(queries), TextEncoder(model, "document").encode(texts)
 
-    def mrr(found: tuple[Any, Any]) -> float:
-        scores = found[0].astype(np.float32) @ found[1].astype(np.float32).T
-        best = np.argsort(-scores, axis=1, kind="stable")[:, :10]
-        places = [np.flatnonzero(own == answer) for own, answer in zip(best, answers, strict=True)]
-        return 100 * statistics.mean(1 / (own[0] + 1) if len(own) else 0.0 for own in places)
+    def mrr(query_vectors: Any, passage_vectors: Any) -> float:
+        scores = query_vectors.astype(np.float32) @ passage_vectors.astype(np.float32).T
+        best_rows = np.argsort(-scores, axis=1, kind="stable")[:, :MRR_DEPTH].astype(str).tolist()
+        first_ranks = [first_rank(rows, {str(answer)}) for rows, answer in zip(best_rows, answer_rows, strict=True)]
+        return 100 * statistics.mean(reciprocal_rank(rank) for rank in first_ranks)
 
-    reference = vectors("cpu", "fp32")
-    rows = Kept()
-    for dtype, least in (("fp32", 0.99999), ("fp16", 0.9999), ("bf16", 0.999)):
-        found = vectors(setting.device, dtype)
-        near, change = cosines(found[1], reference[1]), mrr(found) - mrr(reference)
-        seen = f"cosine with the CPU's fp32: lowest {near.min():.6f}, mean {near.mean():.6f}; "
-        seen += f"MRR@10 {mrr(found):.2f} ({change:+.2f})"
-        rows.append(check(f"encode in {dtype}", bool(near.min() > least and abs(change) < 1), seen))
+    reference_queries, reference_passages = encode("cpu", "fp32")
+    reference_mrr = mrr(reference_queries, reference_passages)
+    rows = SavedRows()
+    for dtype, lowest_cosine in (("fp32", 0.99999), ("fp16", 0.9999), ("bf16", 0.999)):
+        query_vectors, passage_vectors = encode(setting.device, dtype)
+        similarity = cosines(passage_vectors, reference_passages)
+        device_mrr = mrr(query_vectors, passage_vectors)
+        change = device_mrr - reference_mrr
+        is_near = bool(similarity.min() > lowest_cosine and abs(change) < 1)
+        measured = f"cosine with the CPU's fp32: lowest {similarity.min():.6f}, mean {similarity.mean():.6f}; "
+        measured += f"MRR@10 {device_mrr:.2f} ({change:+.2f})"
+        rows.append(check(f"encode in {dtype}", is_near, measured))
     return rows
 
 
 def check_search(setting: Setting) -> Rows:
     """Compare the engine's candidates and final hits with products in 64 bits."""
-    rows, width = setting.of(100_000, 3_000), setting.of(768, 64)
+    row_count = setting.of(100_000, 3_000)
+    width = setting.of(768, 64)
     queries = unit_vectors(9, setting.of(200, 20), width)
     with tempfile.TemporaryDirectory() as name:
-        vectors = write_vectors(Path(name), rows, width, setting.device)
-        exact = queries.astype(np.float64) @ vectors.all().astype(np.float64).T
-        loose, found = exact_search.candidates(vectors, [TorchEngine(queries, 100, setting.device)], 100)
-        error = float(np.abs(loose - np.take_along_axis(exact, found, 1)).max())
-        slack = width * 2.0**-22 * vectors.longest
+        vectors = write_vectors(Path(name), row_count, width, setting.device)
+        exact_scores = queries.astype(np.float64) @ vectors.all().astype(np.float64).T
+        engine = TorchEngine(queries, 100, setting.device)
+        candidate_scores, candidate_rows = exact_search.candidates(vectors, [engine], 100)
+        exact_of_candidates = np.take_along_axis(exact_scores, candidate_rows, 1)
+        largest_error = float(np.abs(candidate_scores - exact_of_candidates).max())
+        allowed_error = width * 2.0**-22 * vectors.longest
         engines = [TorchEngine(queries, 100, setting.device)]
-        hits = list(exact_search.search(vectors, queries, engines, 50, 100, lambda: np.arange(rows)))
-    best = np.argsort(-exact, axis=1, kind="stable")[:, :50]
-    same = all({*own.tolist()} == {*some.tolist()} for own, (some, _) in zip(best, hits, strict=True))
-    seen = f"same top 50 of {rows:,} as in 64 bits: {same}; error of scores {error:.1e} (allowed: {slack:.1e})"
-    return [check("TorchEngine", same and error < slack, seen)]
+        hits = list(exact_search.search(vectors, queries, engines, 50, 100, lambda: np.arange(row_count)))
+    best_rows = np.argsort(-exact_scores, axis=1, kind="stable")[:, :50]
+    is_same = _have_same_rows([rows for rows, _ in hits], best_rows)
+    measured = f"same top 50 of {row_count:,} as in 64 bits: {is_same}; "
+    measured += f"error of scores {largest_error:.1e} (allowed: {allowed_error:.1e})"
+    return [check("TorchEngine", is_same and largest_error < allowed_error, measured)]
+
+
+def _have_same_rows(rows_by_query: Any, reference_rows: Any) -> bool:
+    """Return True if both have the same rows for each query, in any order."""
+    for rows, reference in zip(rows_by_query, reference_rows, strict=True):
+        if set(rows.tolist()) != set(reference.tolist()):
+            return False
+    return True
 
 
 def check_kinds(setting: Setting) -> Rows:
     """Compare late interaction and a sparse encoder on the device with the CPU, in fp32."""
-    rows = Kept()
-    questions = [question for some in QUESTIONS.values() for question in some]
+    rows = SavedRows()
+    questions = list(itertools.chain.from_iterable(QUESTIONS.values()))
     with small_release() as (folder, path):
         release = open_release(path)
-        for kind, write in (("multi-vector", write_multi_vector), ("sparse", write_sparse)):
-            model, found = str(write(folder / kind)), []
+        for kind, write_model in (("multi-vector", write_multi_vector), ("sparse", write_sparse)):
+            model = str(write_model(folder / kind))
+            hits_by_device = []
             for number, device in enumerate(("cpu", setting.device)):
                 retriever = open_retriever(ModelSettings(model), Work((device,), "fp32"), kind)
                 index = retriever.index(release, "corpus", folder / f"{kind}{number}")
                 hits = retriever.search(release, "corpus", index, questions, 3)
-                found.append([hit for own in hits for hit in own])
-            off = max(abs(a[1] - b[1]) for a, b in zip(*found, strict=True))
-            same = all(a[0] == b[0] or abs(a[1] - b[1]) < 1e-3 for a, b in zip(*found, strict=True))
-            rows.append(check(kind, same and off < 1e-2, f"{len(found[0])} hits, largest error of scores {off:.1e}"))
+                hits_by_device.append(list(itertools.chain.from_iterable(hits)))
+            # Passages may be exchanged if their scores are nearly equal.
+            is_same = True
+            largest_error = 0.0
+            for (cpu_id, cpu_score), (device_id, device_score) in zip(*hits_by_device, strict=True):
+                score_error = abs(cpu_score - device_score)
+                largest_error = max(largest_error, score_error)
+                is_same = is_same and (cpu_id == device_id or score_error < 1e-3)
+            measured = f"{len(hits_by_device[0])} hits, largest error of scores {largest_error:.1e}"
+            rows.append(check(kind, is_same and largest_error < 1e-2, measured))
     return rows
 
 
@@ -154,101 +193,126 @@ def check_compile(setting: Setting) -> Rows:
     texts = passages_of(setting, setting.of(512, 16))
     dtype = "fp16" if setting.cuda else "fp32"
     model = open_encoder(ModelSettings(str(setting.model), max_length=128), setting.device, dtype)
-    plain = TextEncoder(model, "document").encode(texts)
+    plain_vectors = TextEncoder(model, "document").encode(texts)
     compile_transformers(model)
-    took, compiled = timed(lambda: TextEncoder(model, "document").encode(texts), setting.device)
-    lowest = float(cosines(compiled, plain).min())
-    seen = f"lowest cosine with uncompiled embeddings: {lowest:.6f}; {took:.0f} s to compile and encode"
-    return [check("torch.compile", lowest > 0.9999, seen)]
+    seconds, compiled_vectors = timed(lambda: TextEncoder(model, "document").encode(texts), setting.device)
+    lowest_cosine = float(cosines(compiled_vectors, plain_vectors).min())
+    measured = f"lowest cosine with uncompiled embeddings: {lowest_cosine:.6f}; {seconds:.0f} s to compile and encode"
+    return [check("torch.compile", lowest_cosine > 0.9999, measured)]
 
 
 def check_nccl(setting: Setting) -> Rows:
     """Compare the loss in a process group of one, which gathers over devices, with the loss without a group."""
     model = SentenceTransformer(str(setting.model), device=setting.device).eval()
     texts = passages_of(setting, 16)
-    features = [
-        {key: value.to(setting.device) for key, value in model.preprocess(some).items() if torch.is_tensor(value)}
-        for some in (texts[:8], texts[8:])
-    ]
+    features = []
+    for column_texts in (texts[:8], texts[8:]):
+        tensors = {}
+        for key, value in model.preprocess(column_texts).items():
+            if torch.is_tensor(value):
+                tensors[key] = value.to(setting.device)
+        features.append(tensors)
 
-    def loss(gather: bool) -> tuple[float, float]:
+    def loss_and_gradient(gather: bool) -> tuple[float, float]:
+        """Return the loss, and the norm of its gradient."""
         model.zero_grad()
-        function = CachedMultipleNegativesRankingLoss(model, 50.0, dot_score, 4, gather_across_devices=gather)
-        value = function([dict(each) for each in features], None)
+        loss = CachedMultipleNegativesRankingLoss(model, 50.0, dot_score, 4, gather_across_devices=gather)
+        value = loss([dict(tensors) for tensors in features], None)
         value.backward()
         norms = [weights.grad.norm() for weights in model.parameters() if weights.grad is not None]
         return value.item(), float(torch.stack(norms).norm())
 
-    alone = loss(False)
+    loss_alone, gradient_alone = loss_and_gradient(gather=False)
     backend = "nccl" if setting.cuda else "gloo"
     with tempfile.TemporaryDirectory() as name:
         torch.distributed.init_process_group(backend, init_method=f"file://{name}/store", rank=0, world_size=1)
         torch.distributed.barrier()
-        grouped = loss(True)
+        loss_in_group, gradient_in_group = loss_and_gradient(gather=True)
         torch.distributed.destroy_process_group()
-    same = all(abs(a - b) <= 1e-3 * abs(a) for a, b in zip(alone, grouped, strict=True))
-    seen = f"loss {alone[0]:.6f} and {grouped[0]:.6f}, gradient's norm {alone[1]:.4f} and {grouped[1]:.4f}"
-    return [check(f"{backend}, one process", same, seen)]
+    is_same_loss = abs(loss_alone - loss_in_group) <= 1e-3 * abs(loss_alone)
+    is_same_gradient = abs(gradient_alone - gradient_in_group) <= 1e-3 * abs(gradient_alone)
+    measured = f"loss {loss_alone:.6f} and {loss_in_group:.6f}, "
+    measured += f"gradient's norm {gradient_alone:.4f} and {gradient_in_group:.4f}"
+    return [check(f"{backend}, one process", is_same_loss and is_same_gradient, measured)]
 
 
 def check_commands(setting: Setting) -> Rows:
     """Run encode, search and rerank with --device."""
-    rows = Kept()
+    rows = SavedRows()
     with small_release() as (folder, release):
-        run, reranked, passages = folder / "dense.run", folder / "reranked.run", folder / "passages"
+        run = folder / "dense.run"
+        reranked = folder / "reranked.run"
+        passages = folder / "passages"
         options: dict[str, list[object]] = {
             "encode": ["--model", setting.model, "--out", passages],
             "search": ["--model", setting.model, "--passages", passages, "--engine", "torch", "--out", run],
             "rerank": ["--model", write_cross(folder / "cross"), "--run", run, "--out", reranked],
         }
         for verb, words in options.items():
-            split = ["--split", "dev"] if verb != "encode" else []
-            code = command("baselines", verb, "--release", release, "--device", setting.device, *split, *words)
-            rows.append(check(f"{verb} --device {setting.device}", code == 0, f"exit code {code}"))
+            if verb != "encode":
+                words += ["--split", "dev"]
+            exit_code = command("baselines", verb, "--release", release, "--device", setting.device, *words)
+            rows.append(check(f"{verb} --device {setting.device}", exit_code == 0, f"exit code {exit_code}"))
         rows[-1]["seen"] += f", {len(reranked.read_text().splitlines())} lines"
     return rows
 
 
 def check_training(setting: Setting) -> Rows:
     """Compare a killed and resumed training with an uninterrupted training. Also train in bf16 and with compilation."""
-    rows = Kept()
+    rows = SavedRows()
     with small_release() as (folder, release):
-        lines = [{"query-id": md5(q), "negative-ids": [md5(t) for t in TEXTS[-2:]]} for q in QUESTIONS["train"]]
+        negative_ids = [md5(text) for text in TEXTS[-2:]]
         negatives = folder / "negatives.jsonl"
-        negatives.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-        start, device = write_dual(folder / "start"), "cuda" if setting.cuda else "cpu"
+        with open(negatives, "w", encoding="utf-8") as file:
+            for question in QUESTIONS["train"]:
+                file.write(json.dumps({"query-id": md5(question), "negative-ids": negative_ids}) + "\n")
+        start = write_dual(folder / "start")
+        device = "cuda" if setting.cuda else "cpu"
         options: list[object] = ["--release", release, "--negatives", negatives, "--start", start, "--device", device]
         values = [f"train.max_steps={setting.of(60, 6)}", f"train.saves={setting.of(6, 3)}", "train.epochs=1000"]
         values += ["train.batch=4", "train.precision=fp32", "train.evaluations=0", "data.negatives_per_positive=2"]
         values += ["data.passage_length=64", "model.pooling=", "model.similarity="]
         options += [f"--set={value}" for value in values]
 
-        def begin(out: str, *more: str) -> subprocess.Popen[bytes]:
-            # A forked process could not use PyTorch's threads.
-            words = ["train", "de-bm25-neg-scratch", *options, "--out", folder / out, *more]
+        def begin_training(out: str, *further_options: str) -> subprocess.Popen[bytes]:
+            # A new process, because a forked process could not use PyTorch's threads.
+            words = ["train", "de-bm25-neg-scratch", *options, "--out", folder / out, *further_options]
             return subprocess.Popen([sys.executable, "-m", "baselines", *map(str, words)])
 
-        def off(out: str) -> float:
-            """Return the largest difference of weights from the uninterrupted training in fp32."""
-            files = (next((folder / each).rglob("model.safetensors")) for each in ("through", out))
-            one, other = (torch.cat([tensor.flatten() for tensor in load_file(file).values()]) for file in files)
-            return float((one.float() - other.float()).abs().max())
+        def read_weights(out: str) -> torch.Tensor:
+            """Return all weights of a training as one vector."""
+            weights_path = next((folder / out).rglob("model.safetensors"))
+            return torch.cat([tensor.flatten() for tensor in load_file(weights_path).values()]).float()
 
-        through, killed = begin("through"), begin("killed")
-        changes = ["train.precision=bf16", *([] if setting.small else ["train.compile=true"])]
-        others = {change: begin(change, f"--set={change}") for change in changes}
+        def weight_difference(out: str) -> float:
+            """Return the largest difference of weights from the uninterrupted training in fp32."""
+            return float((read_weights("through") - read_weights(out)).abs().max())
+
+        # Begin all trainings, and kill one as soon as it has saved a state.
+        uninterrupted = begin_training("through")
+        killed = begin_training("killed")
+        changes = ["train.precision=bf16"]
+        if not setting.small:
+            changes.append("train.compile=true")
+        changed_trainings = {change: begin_training(change, f"--set={change}") for change in changes}
         while killed.poll() is None and not list((folder / "killed.training").glob("checkpoint-*/*.json")):
             time.sleep(0.01)
         killed.kill()
         was_killed = killed.wait() == -signal.SIGKILL
-        ended = begin("killed").wait() == through.wait() == 0
-        change = off("killed") if ended else -1.0
-        seen = f"killed: {was_killed}; both succeeded: {ended}; largest difference of weights {change:.1e}"
-        rows.append(check("train, SIGKILL, train again", was_killed and ended and 0 <= change < 1e-3, seen))
-        for name, process in others.items():
-            code = process.wait()
-            difference = f", largest difference of weights from fp32 {off(name):.1e}" if code == 0 else ""
-            rows.append(check(f"train {name}", code == 0, f"exit code {code}{difference}"))
+        resumed = begin_training("killed")
+        both_succeeded = resumed.wait() == 0 and uninterrupted.wait() == 0
+        difference = weight_difference("killed") if both_succeeded else -1.0
+        is_same = was_killed and both_succeeded and 0 <= difference < 1e-3
+        measured = f"killed: {was_killed}; both succeeded: {both_succeeded}; "
+        measured += f"largest difference of weights {difference:.1e}"
+        rows.append(check("train, SIGKILL, train again", is_same, measured))
+
+        for change, process in changed_trainings.items():
+            exit_code = process.wait()
+            measured = f"exit code {exit_code}"
+            if exit_code == 0:
+                measured += f", largest difference of weights from fp32 {weight_difference(change):.1e}"
+            rows.append(check(f"train {change}", exit_code == 0, measured))
     return rows
 
 
@@ -257,14 +321,14 @@ def check_memory(setting: Setting) -> Rows:
     if not setting.cuda:
         return [check("out of memory", True, "no GPU")]
     torch.cuda.set_per_process_memory_fraction(0.004)
-    error = io.StringIO()
-    with tempfile.TemporaryDirectory() as name, contextlib.redirect_stderr(error):
+    error_output = io.StringIO()
+    with tempfile.TemporaryDirectory() as name, contextlib.redirect_stderr(error_output):
         words = ["encode", "--release", setting.release, "--model", setting.model, "--out", Path(name) / "out"]
         words += ["--device", setting.device, "--batch-tokens", 10_000_000, "--quiet"]
-        code = command("baselines", *words)
-    lines = error.getvalue().strip().splitlines() or [""]
-    seen = f"exit code {code}, {len(lines)} lines: {lines[-1][:120]}"
-    return [check("out of memory", code == 1 and len(lines) == 1, seen)]
+        exit_code = command("baselines", *words)
+    error_lines = error_output.getvalue().strip().splitlines() or [""]
+    measured = f"exit code {exit_code}, {len(error_lines)} lines: {error_lines[-1][:120]}"
+    return [check("out of memory", exit_code == 1 and len(error_lines) == 1, measured)]
 
 
 def check_faiss(setting: Setting) -> Rows:
@@ -273,13 +337,16 @@ def check_faiss(setting: Setting) -> Rows:
         return [check("FAISS", True, "not installed")]
     import faiss
 
-    queries, passages = unit_vectors(1, 20, 64), unit_vectors(2, 5_000, 64)
+    queries = unit_vectors(1, 20, 64)
+    passages = unit_vectors(2, 5_000, 64)
     engine = FaissEngine(queries, 10, setting.device)
     engine.add(0, engine.prepare(passages))
-    best = np.argsort(-(queries.astype(np.float64) @ passages.astype(np.float64).T), axis=1)[:, :10]
-    same = all({*a} == {*b} for a, b in zip(engine.best()[1].tolist(), best.tolist(), strict=True))
-    on_gpu = hasattr(faiss, "StandardGpuResources") and setting.cuda
-    return [check("FAISS", same, f"{faiss.__version__}, on a GPU: {on_gpu}")]
+    _, engine_rows = engine.best()
+    exact_scores = queries.astype(np.float64) @ passages.astype(np.float64).T
+    best_rows = np.argsort(-exact_scores, axis=1)[:, :10]
+    is_on_gpu = hasattr(faiss, "StandardGpuResources") and setting.cuda
+    measured = f"{faiss.__version__}, on a GPU: {is_on_gpu}"
+    return [check("FAISS", _have_same_rows(engine_rows, best_rows), measured)]
 
 
 STEPS: list[Step] = [

@@ -6,6 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+_ROWS_PER_SHARD = 1 << 17
+_NORM_MARGIN = 1.0001  # the recorded norm is an upper bound, because norms are computed with rounding errors
+_NO_CHECKSUM = "0" * 64  # random embeddings are not verified
+
 Rows = list[dict[str, Any]]  # the rows of a step's table
 
 
@@ -43,7 +47,7 @@ class Setting:
 Step = tuple[Callable[[Setting], Rows], int]  # a function, and its time limit in seconds
 
 
-class Kept(Rows):
+class SavedRows(Rows):
     """Rows that are saved to a file one by one. A step that is killed at its time limit still reports its rows."""
 
     file: Path | None = None
@@ -51,22 +55,23 @@ class Kept(Rows):
     def append(self, row: dict[str, Any]) -> None:
         super().append(row)
         if self.file is not None:
-            new = self.file.with_suffix(".new")
-            new.write_text(json.dumps(self), encoding="utf-8")
-            new.replace(self.file)  # atomic, because the process may be killed at any moment
+            new_path = self.file.with_suffix(".new")
+            new_path.write_text(json.dumps(self), encoding="utf-8")
+            new_path.replace(self.file)  # atomic, because the process may be killed at any moment
 
 
-def check(name: str, passed: bool, seen: str) -> dict[str, Any]:
+def check(name: str, passed: bool, measured: str) -> dict[str, Any]:
     """Return the row of a check: its name, its outcome and the measured values."""
-    return {"check": name, "passed": passed, "seen": seen}
+    return {"check": name, "passed": passed, "seen": measured}
 
 
 def unit_vectors(seed: int, rows: int, width: int, device: str = "cpu") -> Any:
     """Return random 16-bit vectors of length 1, shape (rows, width)."""
     import torch
 
-    values = torch.randn(rows, width, generator=torch.Generator(device).manual_seed(seed), device=device)
-    return torch.nn.functional.normalize(values, dim=1).half().cpu().numpy()
+    generator = torch.Generator(device).manual_seed(seed)
+    vectors = torch.randn(rows, width, generator=generator, device=device)
+    return torch.nn.functional.normalize(vectors, dim=1).half().cpu().numpy()
 
 
 def write_vectors(folder: Path, rows: int, width: int, device: str) -> Any:
@@ -77,10 +82,12 @@ def write_vectors(folder: Path, rows: int, width: int, device: str) -> Any:
     from baselines.retrieve.index_files import File, Index
 
     shards = []
-    for start in range(0, rows, 1 << 17):
-        part, path = unit_vectors(start + 1, min(1 << 17, rows - start), width, device), folder / f"{start:09d}.npy"
-        np.save(path, part)
-        shards.append(File(path.name, path.stat().st_size, len(part), "0" * 64, 1.0001 * largest_norm(part)))
+    for start in range(0, rows, _ROWS_PER_SHARD):
+        vectors = unit_vectors(start + 1, min(_ROWS_PER_SHARD, rows - start), width, device)
+        path = folder / f"{start:09d}.npy"
+        np.save(path, vectors)
+        longest = _NORM_MARGIN * largest_norm(vectors)
+        shards.append(File(path.name, path.stat().st_size, len(vectors), _NO_CHECKSUM, longest))
     return Index(folder, {}, shards)
 
 
@@ -92,9 +99,9 @@ def passages_of(setting: Setting, count: int) -> list[str]:
         from releases import TEXTS
 
         return [f"{TEXTS[number % len(TEXTS)]}{number}" for number in range(count)]
-    found: list[str] = []
+    passages: list[str] = []
     for batch in open_release(setting.release).batches("corpus", "corpus", ["text"], rows=1024):
-        found += batch.column("text").to_pylist()
-        if len(found) >= count:
+        passages += batch.column("text").to_pylist()
+        if len(passages) >= count:
             break
-    return found[:count]
+    return passages[:count]

@@ -41,6 +41,7 @@ LIMIT = 64  # MiB
 
 
 def call(*words: object) -> None:
+    """Run a module in a new process, in the repository's folder."""
     subprocess.run([sys.executable, "-m", *map(str, words)], check=True, cwd=ROOT)
 
 
@@ -49,58 +50,73 @@ def build_release(data: Path, out: Path) -> None:
     news = sorted((data / "crud-news").glob("documents_dup_part_[1-5]_part_*.gz"))
     cmrc = [f"--{split}={data / 'cmrc2018' / f'{split}.json.gz'}" for split in ("train", "dev")]
     call("builders", "squad", *cmrc, "--dev-size", 1000, "--passages", *news, "--out", out)
-    both = ("--release", out, "--out", out)
-    call("builders", "add", "cmedqa", "--source", data / "cepilepsyqa", *both)
-    call("builders", "add", "ccovid", "--source", data / "ncp-policies", "--test-size", 300, *both)
+    in_place = ("--release", out, "--out", out)
+    call("builders", "add", "cmedqa", "--source", data / "cepilepsyqa", *in_place)
+    call("builders", "add", "ccovid", "--source", data / "ncp-policies", "--test-size", 300, *in_place)
 
 
 def run_without_models(release: Path, runs: Path, tables: Sequence[int]) -> None:
     """Run the steps of `reproduce` that need no model: BM25 searches, and mining from BM25's runs."""
-    do = Steps(release, runs, settings=read_settings(SETTINGS))
-    for row in select_rows(do, Selection(tables)):
-        row.run()
-    free: dict[str, Step] = {}
-    for name, step in do.recorded.items():
-        if step.verb in ("bm25", "mine") and all(other in free for other in step.needs):
-            free[name] = step
-    run_steps(free, runs)
+    steps = Steps(release, runs, settings=read_settings(SETTINGS))
+    for row in select_rows(steps, Selection(tables)):
+        row.run()  # records the row's steps
+    steps_without_models: dict[str, Step] = {}
+    for name, step in steps.recorded.items():
+        if step.verb in ("bm25", "mine") and all(needed_name in steps_without_models for needed_name in step.needs):
+            steps_without_models[name] = step
+    run_steps(steps_without_models, runs)
 
 
 def copy_release(source: Path, out: Path) -> list[str]:
     """Copy a release without the configs of JOINED, and return the paths of the skipped files."""
     manifest = json.loads((source / "manifest.json").read_text(encoding="utf-8"))
-    skipped = [entry["path"] for entry in manifest["files"] if entry["path"].split("/")[0] in JOINED]
-    manifest["files"] = [entry for entry in manifest["files"] if entry["path"] not in skipped]
+    skipped_paths = []
+    copied_entries = []
     for entry in manifest["files"]:
-        (out / entry["path"]).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(source / entry["path"], out / entry["path"])
+        config = entry["path"].split("/")[0]
+        if config in JOINED:
+            skipped_paths.append(entry["path"])
+            continue
+        copied_entries.append(entry)
+        copy_path = out / entry["path"]
+        copy_path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source / entry["path"], copy_path)
+    manifest["files"] = copied_entries
     (out / "manifest.json").write_text(json.dumps(manifest, ensure_ascii=False, indent=1), encoding="utf-8")
-    return skipped
+    return skipped_paths
 
 
 def archive_runs(runs: Path, archive: Path) -> None:
     """Archive a folder of runs. Gzipped files are decompressed first, because xz compresses better than gzip."""
     with tarfile.open(archive, "w:xz", preset=3) as tar:
         for path in sorted(runs.iterdir()):
-            data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+            content = path.read_bytes()
+            if path.suffix == ".gz":
+                content = gzip.decompress(content)
             entry = tarfile.TarInfo(path.name)
-            entry.size = len(data)
-            tar.addfile(entry, io.BytesIO(data))
+            entry.size = len(content)
+            tar.addfile(entry, io.BytesIO(content))
 
 
 def download(names: Sequence[str], python: str, out: Path) -> None:
     """Download the wheels of packages, in the versions of constraints.txt."""
     platforms = [f"--platform=manylinux_2_{minor}_x86_64" for minor in (39, 34, 28, 27, 24, 17)]
-    words = ["--only-binary=:all:", "--no-deps", f"--python-version={python}", "--implementation=cp", *platforms]
-    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
-    versions = dict(line.split(" ;")[0].split("==") for line in reversed(lines) if "==" in line)
-    call("pip", "download", "--quiet", *words, "-d", out, *(f"{name}=={versions[name]}" for name in names))
+    options = ["--only-binary=:all:", "--no-deps", f"--python-version={python}", "--implementation=cp", *platforms]
+    constraints = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    versions: dict[str, str] = {}
+    for line in constraints:
+        if "==" in line:
+            requirement, _, _ = line.partition(" ;")  # without the condition on Python's version
+            package, version = requirement.split("==")
+            versions.setdefault(package, version)
+    requirements = [f"{name}=={versions[name]}" for name in names]
+    call("pip", "download", "--quiet", *options, "-d", out, *requirements)
 
 
 def mib(path: Path) -> float:
     """Return the size of a file or a folder, in MiB."""
-    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
-    return sum(file.stat().st_size for file in files) / 2**20
+    files = [path, *path.rglob("*")]
+    return sum(file.stat().st_size for file in files if file.is_file()) / 2**20
 
 
 def main() -> None:
@@ -111,9 +127,9 @@ def main() -> None:
     parser.add_argument("--python", default="3.12", help="Python version of the machine with the GPU (default: 3.12)")
     args = parser.parse_args()
     shutil.rmtree(PACK, ignore_errors=True)
-    whole = ROOT / "build" / "gpu-release"
-    build_release(args.data.resolve(), whole)
-    skipped = copy_release(whole, ROOT / RELEASE)
+    full_release = ROOT / "build" / "gpu-release"
+    build_release(args.data.resolve(), full_release)
+    skipped_paths = copy_release(full_release, ROOT / RELEASE)
     run_without_models(RELEASE, RUNS, TABLES)
     archive_runs(ROOT / RUNS, PACK / "runs.tar.xz")
     shutil.copy(args.models / f"{MODEL}.q4.npz", PACK / "model.npz")
@@ -122,7 +138,7 @@ def main() -> None:
     download(WHEELS, args.python, PACK / "wheels")
     for path in sorted(PACK.iterdir()):
         print(f"{mib(path):7.1f} MiB  {path.name}")
-    print(f"{mib(PACK):7.1f} MiB in total; skipped: {', '.join(skipped)}")
+    print(f"{mib(PACK):7.1f} MiB in total; skipped: {', '.join(skipped_paths)}")
     if mib(PACK) > LIMIT:
         raise SystemExit(f"{PACK}: larger than the limit of {LIMIT} MiB")
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from common import matrix_rate, timed
-from gpu_common import Kept, Rows, Setting, Step, passages_of, unit_vectors, write_vectors
+from gpu_common import Rows, SavedRows, Setting, Step, passages_of, unit_vectors, write_vectors
 from models import Clock, bert, dual_encoder, forward_operations, lengths_of, random_texts, trainer_of, transformer_of
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
@@ -29,6 +29,12 @@ from baselines.train.training_rows import Batches
 
 SHAPES = ((768, 768), (768, 3072), (3072, 768), (384, 384), (384, 1536), (1536, 384))  # layers: BERT-base, e5-small
 GIB = 2**30
+_TIMED_LAYERS = 5  # passes through a linear layer in one measurement
+_TIMED_BATCHES = 4  # passes of a batch through a model in one measurement
+_TOKENS = 380  # of a random text, with [CLS] and [SEP]
+_SPECIAL_TOKENS = 2
+_COUNTED_ROWS = 64  # training rows whose tokens are counted
+_LONGEST_TRAINING = 20  # seconds; no training begins if less time is left
 
 
 def memory_formula(weights: int, layers: int, width: int, tokens: int, bytes_a_number: int) -> float:
@@ -55,27 +61,37 @@ def product_rate(setting: Setting, dtype: str) -> float:
 
 def host_bandwidth(setting: Setting) -> float:
     """Measure the bytes per second from pinned host memory to the GPU."""
-    host = torch.ones(1 << 29, dtype=torch.uint8).pin_memory()
-    return len(host) / timed(lambda: host.to(setting.device, non_blocking=True), setting.device, 5, 2)[0]
+    host_tensor = torch.ones(1 << 29, dtype=torch.uint8).pin_memory()
+    seconds, _ = timed(lambda: host_tensor.to(setting.device, non_blocking=True), setting.device, 5, 2)
+    return len(host_tensor) / seconds
 
 
 def ceilings(setting: Setting) -> Rows:
     """Measure the peak rates of large products, of products with BERT's shapes, and of copies."""
-    rows, size, device = Kept(), setting.of(8192, 64), setting.device
+    rows = SavedRows()
+    size = setting.of(8192, 64)
     for dtype in ("bf16", "fp16", "fp32"):
         rate = round(product_rate(setting, dtype) / 1e12, 1)
         rows.append({"ceiling": f"{dtype} product, {size} x {size} x {size}", "TFLOP/s": rate})
-    tokens, options = setting.of(98_304, 64), {"device": device, "dtype": DTYPES["fp16" if setting.cuda else "fp32"]}
+    token_count = setting.of(98_304, 64)
+    tensor_options = {"device": setting.device, "dtype": DTYPES["fp16" if setting.cuda else "fp32"]}
     for inner, outer in SHAPES:
-        layer, inputs = torch.nn.Linear(inner, outer, **options), torch.randn(tokens, inner, **options)
+        layer = torch.nn.Linear(inner, outer, **tensor_options)
+        inputs = torch.randn(token_count, inner, **tensor_options)
+
+        def apply_layer(layer: torch.nn.Linear = layer, inputs: torch.Tensor = inputs) -> Any:
+            return [layer(inputs) for _ in range(_TIMED_LAYERS)]
+
         with torch.inference_mode():
-            took, _ = timed(lambda layer=layer, inputs=inputs: [layer(inputs) for _ in range(5)], device, 3, 1)
-        rate = round(10 * tokens * inner * outer / took / 1e12, 1)
-        rows.append({"ceiling": f"linear layer {inner} to {outer} of {tokens:,} tokens", "TFLOP/s": rate})
-    count = setting.of(1 << 31, 1 << 20)
-    took, _ = timed(torch.ones(count, dtype=torch.uint8, device=device).clone, device, 5, 2)
-    name = f"copy of {count >> 20} MiB, bytes read and written"
-    rows.append({"ceiling": name, "GB/s": round(2 * count / took / 1e9, 1)})
+            seconds, _ = timed(apply_layer, setting.device, 3, 1)
+        operations = _TIMED_LAYERS * 2 * token_count * inner * outer
+        rate = round(operations / seconds / 1e12, 1)
+        rows.append({"ceiling": f"linear layer {inner} to {outer} of {token_count:,} tokens", "TFLOP/s": rate})
+    byte_count = setting.of(1 << 31, 1 << 20)
+    device_tensor = torch.ones(byte_count, dtype=torch.uint8, device=setting.device)
+    seconds, _ = timed(device_tensor.clone, setting.device, 5, 2)
+    name = f"copy of {byte_count >> 20} MiB, bytes read and written"
+    rows.append({"ceiling": name, "GB/s": round(2 * byte_count / seconds / 1e9, 1)})
     if setting.cuda:
         rows.append({"ceiling": "pinned host memory to the GPU", "GB/s": round(host_bandwidth(setting) / 1e9, 1)})
     return rows
@@ -83,93 +99,129 @@ def ceilings(setting: Setting) -> Rows:
 
 def searching(setting: Setting) -> Rows:
     """Time 2,000 queries against a million passages, and compare the time with the GPU's peak rates."""
-    count, width, asked = setting.of(1_000_000, 5_000), setting.of(768, 32), setting.of(2_000, 20)
-    queries, checked, rows = unit_vectors(0, asked, width), setting.of(100, 5), Kept()
+    passage_count = setting.of(1_000_000, 5_000)
+    width = setting.of(768, 32)
+    query_count = setting.of(2_000, 20)
+    checked_count = setting.of(100, 5)  # queries whose hits are compared with exact scores
+    queries = unit_vectors(0, query_count, width)
 
-    def candidates() -> Any:
+    def find_candidates() -> Any:
         return exact_search.candidates(vectors, [TorchEngine(queries, 100, setting.device)], 100)
 
     def search() -> Any:
         engines = [TorchEngine(queries, 100, setting.device)]
-        return list(exact_search.search(vectors, queries, engines, 50, 100, lambda: np.arange(count)))
+        return list(exact_search.search(vectors, queries, engines, 50, 100, lambda: np.arange(passage_count)))
 
-    def read() -> Any:
+    def read_all() -> Any:
         return [torch.from_numpy(np.array(block)) for _, block in vectors.blocks(1 << 16)]
 
     with tempfile.TemporaryDirectory(dir=setting.work) as name:
-        vectors = write_vectors(Path(name), count, width, setting.device)
-        took, _ = timed(candidates, setting.device, 3, 2)
-        whole, hits = timed(search, setting.device, 2, 1)
-        reading, _ = timed(read, setting.device, 2, 1)
-        exact = queries[:checked].astype(np.float32) @ vectors.all().astype(np.float32).T
-    lowest = -np.partition(-exact, 49, axis=1)[:, 49]
-    right = all(exact[number, hits[number][0]].min() > lowest[number] - 1e-5 for number in range(checked))
-    for name, seconds in (("candidates (TorchEngine)", took), ("whole, scores in 64 bits on the CPU", whole)):
-        rows.append({"search": name, "s": round(seconds, 4), "queries/s": round(asked / seconds)})
-    rows.append({"search": "reading all embeddings once, one thread", "s": round(reading, 4)})
-    rows.append({"search": f"same top 50 as on the CPU within 1e-5, {checked} queries", "s": str(right)})
-    copied = 2.0 * count * width / host_bandwidth(setting) if setting.cuda else 0.0
+        vectors = write_vectors(Path(name), passage_count, width, setting.device)
+        candidate_seconds, _ = timed(find_candidates, setting.device, 3, 2)
+        search_seconds, hits = timed(search, setting.device, 2, 1)
+        read_seconds, _ = timed(read_all, setting.device, 2, 1)
+        exact_scores = queries[:checked_count].astype(np.float32) @ vectors.all().astype(np.float32).T
+
+    # A hit is right if its exact score is at least the score of rank 50, within rounding errors.
+    lowest_scores = -np.partition(-exact_scores, 49, axis=1)[:, 49]
+    is_right = True
+    for number in range(checked_count):
+        hit_rows, _ = hits[number]
+        is_right = is_right and bool(exact_scores[number, hit_rows].min() > lowest_scores[number] - 1e-5)
+
+    rows = SavedRows()
+    for name, seconds in (
+        ("candidates (TorchEngine)", candidate_seconds),
+        ("whole, scores in 64 bits on the CPU", search_seconds),
+    ):
+        rows.append({"search": name, "s": round(seconds, 4), "queries/s": round(query_count / seconds)})
+    rows.append({"search": "reading all embeddings once, one thread", "s": round(read_seconds, 4)})
+    rows.append({"search": f"same top 50 as on the CPU within 1e-5, {checked_count} queries", "s": str(is_right)})
+    copy_bound = 0.0
     if setting.cuda:
-        rows.append({"search": "lower bound: copy all embeddings from host memory", "s": round(copied, 4)})
+        copy_bound = 2.0 * passage_count * width / host_bandwidth(setting)
+        rows.append({"search": "lower bound: copy all embeddings from host memory", "s": round(copy_bound, 4)})
     for dtype in ("fp16", "fp32"):
-        bound = 2.0 * asked * count * width / product_rate(setting, dtype)
-        share, name = round(max(bound, copied) / took, 3), f"lower bound: operations in {dtype}"
-        rows.append({"search": name, "s": round(bound, 4), "larger bound / candidates": share})
+        product_bound = 2.0 * query_count * passage_count * width / product_rate(setting, dtype)
+        rows.append(
+            {
+                "search": f"lower bound: operations in {dtype}",
+                "s": round(product_bound, 4),
+                "larger bound / candidates": round(max(product_bound, copy_bound) / candidate_seconds, 3),
+            }
+        )
     return rows
 
 
 def encoding(setting: Setting) -> Rows:
     """Measure passages per second of a BERT-base at 380 tokens, and of e5-small on real passages."""
-    rows, dtype = Kept(), "fp16" if setting.cuda else "fp32"
-    rate, tokens = product_rate(setting, dtype), setting.of(98_304, 2_048)
+    rows = SavedRows()
+    dtype = "fp16" if setting.cuda else "fp32"
+    rate = product_rate(setting, dtype)
+    batch_tokens = setting.of(98_304, 2_048)
 
-    def row(name: str, model: SentenceTransformer, lengths: list[int], function: Callable[[], Any]) -> None:
-        took, _ = timed(function, setting.device, setting.of(2, 1), 1)
-        share = round(forward_operations(model, lengths) / took / rate, 3)
-        speed = round(len(lengths) / took)
-        rows.append({"model": name, "texts": len(lengths), "passages/s": speed, "share of the matrix rate": share})
+    def measure(name: str, model: SentenceTransformer, lengths: list[int], function: Callable[[], Any]) -> None:
+        """Add the speed of a function that encodes texts with these lengths in tokens."""
+        seconds, _ = timed(function, setting.device, setting.of(2, 1), 1)
+        rows.append(
+            {
+                "model": name,
+                "texts": len(lengths),
+                "passages/s": round(len(lengths) / seconds),
+                "share of the matrix rate": round(forward_operations(model, lengths) / seconds / rate, 3),
+            }
+        )
 
-    def library(model: SentenceTransformer) -> Any:
+    def encode_by_library(model: SentenceTransformer) -> Any:
         return model.encode_document(texts, batch_size=256, show_progress_bar=False)
 
+    # BERT-base, and texts that fill its 380 tokens.
     with tempfile.TemporaryDirectory() as name:
         model = dual_encoder(Path(name), setting.of(12, 2), setting.of(768, 32))
-        unpadded = None
+        unpadded_model = None
         if setting.cuda and find_spec("flash_attn"):  # sentence-transformers then concatenates the texts of a batch
-            kwargs = {"attn_implementation": "flash_attention_2", "dtype": DTYPES[dtype]}
-            module = Transformer(name, model_kwargs=kwargs, document_length=384)
-            unpadded = SentenceTransformer(modules=[module, model[1]], device=setting.device).eval()
+            model_options = {"attn_implementation": "flash_attention_2", "dtype": DTYPES[dtype]}
+            module = Transformer(name, model_kwargs=model_options, document_length=384)
+            unpadded_model = SentenceTransformer(modules=[module, model[1]], device=setting.device).eval()
     model = model.to(setting.device, DTYPES[dtype]).eval()
-    texts = random_texts([378] * setting.of(4_096, 16))
-    lengths, few = [380] * len(texts), texts[: tokens // 384]
-    features = Prefetcher(model, {}, 0, pin=False).tokens(few)
+    texts = random_texts([_TOKENS - _SPECIAL_TOKENS] * setting.of(4_096, 16))
+    lengths = [_TOKENS] * len(texts)
+
+    # One batch that is already tokenized, so that only the model is measured.
+    batch_texts = texts[: batch_tokens // 384]
+    features = Prefetcher(model, {}, 0, pin=False).tokens(batch_texts)
     batch = {key: value.to(setting.device) for key, value in features.items() if torch.is_tensor(value)}
 
-    def forward() -> Any:
+    def run_model() -> Any:
         with torch.inference_mode():
-            return [model(dict(batch), task="document")["sentence_embedding"] for _ in range(4)]
+            return [model(dict(batch), task="document")["sentence_embedding"] for _ in range(_TIMED_BATCHES)]
 
-    tokenized = [380] * len(few) * 4
-    row("BERT-base, already tokenized", model, tokenized, forward)
-    row("BERT-base, sentence-transformers' encode", model, lengths, lambda: library(model))
-    if unpadded:
+    batch_lengths = [_TOKENS] * len(batch_texts) * _TIMED_BATCHES
+    measure("BERT-base, already tokenized", model, batch_lengths, run_model)
+    measure("BERT-base, sentence-transformers' encode", model, lengths, lambda: encode_by_library(model))
+    if unpadded_model:
         name = "BERT-base, sentence-transformers' encode, flash_attn, unpadded"
-        row(name, unpadded, lengths, lambda: library(unpadded))
-    for budget in (tokens // 3, tokens):
-        encoder = TextEncoder(model, "document", budget)
-        name = f"BERT-base, encode, batches of {budget:,} tokens"
-        row(name, model, lengths, lambda encoder=encoder: encoder.encode(texts))
-    real = passages_of(setting, setting.of(16_384, 16))
-    small = open_encoder(ModelSettings(str(setting.model)), setting.device, dtype)
-    sizes = [min(512, len(each)) for each in small.tokenizer(real)["input_ids"]]
-    own = TextEncoder(small, "document", tokens)
-    row(f"e5-small, encode, {statistics.mean(sizes):.0f} tokens", small, sizes, lambda: own.encode(real))
+        measure(name, unpadded_model, lengths, lambda: encode_by_library(unpadded_model))
+    for token_budget in (batch_tokens // 3, batch_tokens):
+        encoder = TextEncoder(model, "document", token_budget)
+        name = f"BERT-base, encode, batches of {token_budget:,} tokens"
+        measure(name, model, lengths, lambda encoder=encoder: encoder.encode(texts))
+
+    # e5-small on real passages, whose lengths differ.
+    real_texts = passages_of(setting, setting.of(16_384, 16))
+    small_model = open_encoder(ModelSettings(str(setting.model)), setting.device, dtype)
+    real_lengths = [min(512, len(token_ids)) for token_ids in small_model.tokenizer(real_texts)["input_ids"]]
+    small_encoder = TextEncoder(small_model, "document", batch_tokens)
+    name = f"e5-small, encode, {statistics.mean(real_lengths):.0f} tokens"
+    measure(name, small_model, real_lengths, lambda: small_encoder.encode(real_texts))
+
+    # Other implementations of BERT-base. Compilation is last, because it changes the model.
     model.transformers_model.set_attn_implementation("eager")
-    row("BERT-base, already tokenized, without SDPA", model, tokenized, forward)
+    measure("BERT-base, already tokenized, without SDPA", model, batch_lengths, run_model)
     model.transformers_model.set_attn_implementation("sdpa")
     compile_transformers(model)
-    row("BERT-base, compiled, already tokenized", model, tokenized, forward)
-    row("BERT-base, compiled, encode", model, lengths, lambda: encoder.encode(texts))
+    measure("BERT-base, compiled, already tokenized", model, batch_lengths, run_model)
+    measure("BERT-base, compiled, encode", model, lengths, lambda: encoder.encode(texts))
     return rows
 
 
@@ -189,7 +241,8 @@ def train_speed(setting: Setting, rate: float, recipe: Recipe, data: Texts, star
     if setting.cuda:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-    train, clock = recipe.train, Clock(setting.device)
+    train = recipe.train
+    clock = Clock(setting.device)
     batches = Batches(data, train.batch, train.epochs, 0, max_steps=train.max_steps)
     try:
         with tempfile.TemporaryDirectory() as folder:
@@ -200,62 +253,97 @@ def train_speed(setting: Setting, rate: float, recipe: Recipe, data: Texts, star
             trainer.train()
     except torch.cuda.OutOfMemoryError:
         return {"rows/s": "out of memory", "GiB": round(torch.cuda.max_memory_allocated() / GIB, 1)}
-    model, times = trainer.model, clock.times
-    seconds = (times[-1] - times[2]) / (len(times) - 3)  # without the first two steps
-    lengths = [length for number in range(64) for length in lengths_of(model, data[number])]
+    model = trainer.model
+    step_times = clock.times
+    step_seconds = (step_times[-1] - step_times[2]) / (len(step_times) - 3)  # without the first two steps
+    lengths: list[int] = []
+    for row_number in range(_COUNTED_ROWS):
+        lengths += lengths_of(model, data[row_number])
+
     # A backward pass counts as two. Gradient caching in a dual-encoder's training needs a second forward pass.
-    passes = 4 if recipe.model.kind == "dual" else 3
-    passes += 2 if train.adversarial else 0  # a forward pass, and a backward pass to the embeddings only
-    operations = forward_operations(model, lengths) / 64 * passes * batches.batch
-    config, weights = transformer_of(model).config, sum(each.numel() for each in model.parameters())
-    tokens = sum(lengths) // 64 * batches.batch
-    tokens = min(tokens, trainers.tokens_per_pass(recipe, torch.device(setting.device)) or tokens)
-    bytes_a_number = 4 if train.precision == "fp32" else 2
-    formula = memory_formula(weights, config.num_hidden_layers, config.hidden_size, tokens, bytes_a_number)
+    pass_count = 4 if recipe.model.kind == "dual" else 3
+    if train.adversarial:
+        pass_count += 2  # a forward pass, and a backward pass to the embeddings only
+    operations = forward_operations(model, lengths) / _COUNTED_ROWS * pass_count * batches.batch
+
+    config = transformer_of(model).config
+    weight_count = sum(weights.numel() for weights in model.parameters())
+    batch_tokens = sum(lengths) // _COUNTED_ROWS * batches.batch
+    tokens_at_once = trainers.tokens_per_pass(recipe, torch.device(setting.device)) or batch_tokens
+    formula = memory_formula(
+        weight_count,
+        config.num_hidden_layers,
+        config.hidden_size,
+        tokens=min(batch_tokens, tokens_at_once),
+        bytes_a_number=4 if train.precision == "fp32" else 2,
+    )
+    peak_memory = torch.cuda.max_memory_allocated() if setting.cuda else 0
     return {
-        "rows/s": round(batches.batch / seconds, 1),
-        "tokens per row": round(sum(lengths) / 64),
-        "share of the matrix rate": round(operations / seconds / rate, 3),
-        "GiB": round((torch.cuda.max_memory_allocated() if setting.cuda else 0) / GIB, 1),
+        "rows/s": round(batches.batch / step_seconds, 1),
+        "tokens per row": round(sum(lengths) / _COUNTED_ROWS),
+        "share of the matrix rate": round(operations / step_seconds / rate, 3),
+        "GiB": round(peak_memory / GIB, 1),
         "formula, GiB": round(formula / GIB, 1),
-        "first step, s": round(times[1] - times[0], 1),
+        "first step, s": round(step_times[1] - step_times[0], 1),
     }
 
 
 def training(setting: Setting) -> Rows:
     """Measure training rows per second: official-de and official-ce on a random BERT-base, and e5-small."""
     quiet_libraries()
-    deadline = time.monotonic() + setting.seconds - 20
-    rows, rate = Kept(), product_rate(setting, "bf16" if setting.cuda else "fp32")
-    length, count = setting.of(384, 24), setting.of(2_048, 16)
-    passages, queries = random_texts([length - 3] * count), random_texts([setting.of(30, 8)] * count, 1)
-    pairs = list(enumerate(zip(queries, passages, strict=True)))
-    dual = Texts([{"query": q, "positive": p, "negative_1": passages[-n - 1]} for n, (q, p) in pairs])
-    cross = Texts([{"query": q, "passage": p, "label": float(n % 5 == 0)} for n, (q, p) in pairs])
-    own = passages_of(setting, count)
-    real = Texts([{"query": p[:16], "positive": p, "negative_1": own[-n - 1]} for n, p in enumerate(own)])
-    sets = [f"train.max_steps={setting.of(6, 3)}", "train.saves=0", "train.evaluations=0", "train.epochs=1000"]
-    sets += ["train.workers=6"]
-    small = ["train.batch=8", f"data.passage_length={length}", "data.query_length=12"] if setting.small else []
-    e5 = ["model.pooling=", "model.similarity=", f"model.start={setting.model}", "train.scale=50", "train.batch=512"]
-    with tempfile.TemporaryDirectory() as name:
-        base, labelled = random_bert(setting, Path(name) / "bert"), random_bert(setting, Path(name) / "pairs", 2)
+    deadline = time.monotonic() + setting.seconds - _LONGEST_TRAINING
+    rows = SavedRows()
+    rate = product_rate(setting, "bf16" if setting.cuda else "fp32")
 
-        def run(title: str, recipe: str, data: Texts, start: Path, *values: str) -> None:
+    # Random rows for BERT-base, and rows of real passages for e5-small.
+    passage_length = setting.of(384, 24)
+    row_count = setting.of(2_048, 16)
+    passages = random_texts([passage_length - 3] * row_count)
+    queries = random_texts([setting.of(30, 8)] * row_count, 1)
+    dual_rows = []
+    cross_rows = []
+    for number, (query, passage) in enumerate(zip(queries, passages, strict=True)):
+        dual_rows.append({"query": query, "positive": passage, "negative_1": passages[-number - 1]})
+        cross_rows.append({"query": query, "passage": passage, "label": float(number % 5 == 0)})
+    real_passages = passages_of(setting, row_count)
+    real_rows = []
+    for number, passage in enumerate(real_passages):
+        real_rows.append({"query": passage[:16], "positive": passage, "negative_1": real_passages[-number - 1]})
+
+    values_of_all = [f"train.max_steps={setting.of(6, 3)}", "train.saves=0", "train.evaluations=0"]
+    values_of_all += ["train.epochs=1000", "train.workers=6"]
+    small_values: list[str] = []
+    if setting.small:
+        small_values = ["train.batch=8", f"data.passage_length={passage_length}", "data.query_length=12"]
+    e5_values = ["model.pooling=", "model.similarity=", f"model.start={setting.model}"]
+    e5_values += ["train.scale=50", "train.batch=512"]
+    with tempfile.TemporaryDirectory() as name:
+        dual_start = random_bert(setting, Path(name) / "bert")
+        cross_start = random_bert(setting, Path(name) / "pairs", 2)
+
+        def run(title: str, recipe_name: str, data: Texts, start: Path, *values: str) -> None:
+            """Measure a training, and add its row."""
             if time.monotonic() > deadline:
                 rows.append({"training": title, "rows/s": "no time left"})
-            else:
-                chosen = read_recipe(recipe, [*sets, *values, *small])
-                rows.append({"training": title, **train_speed(setting, rate, chosen, data, start)})
+                return
+            recipe = read_recipe(recipe_name, [*values_of_all, *values, *small_values])
+            rows.append({"training": title} | train_speed(setting, rate, recipe, data, start))
 
         def run_e5(title: str, *values: str) -> None:
-            run(f"e5-small, {title}", "de-bm25-neg", real, setting.model, *e5, *values)
+            run(f"e5-small, {title}", "de-bm25-neg", Texts(real_rows), setting.model, *e5_values, *values)
 
-        run("official-de, 32 rows at once", "official-de", dual, base, f"train.mini_batch_tokens={32 * length}")
-        run("official-de", "official-de", dual, base)
-        run("official-de, 65,536 tokens at once", "official-de", dual, base, "train.mini_batch_tokens=65536")
-        run("official-ce (fp32: TF32 on a GPU)", "official-ce", cross, labelled)
-        run("official-ce in bf16", "official-ce", cross, labelled, "train.precision=bf16")
+        dual, cross = Texts(dual_rows), Texts(cross_rows)
+        run(
+            "official-de, 32 rows at once",
+            "official-de",
+            dual,
+            dual_start,
+            f"train.mini_batch_tokens={32 * passage_length}",
+        )
+        run("official-de", "official-de", dual, dual_start)
+        run("official-de, 65,536 tokens at once", "official-de", dual, dual_start, "train.mini_batch_tokens=65536")
+        run("official-ce (fp32: TF32 on a GPU)", "official-ce", cross, cross_start)
+        run("official-ce in bf16", "official-ce", cross, cross_start, "train.precision=bf16")
         run_e5("real passages")
         run_e5("65,536 tokens at once", "train.mini_batch_tokens=65536")
         run_e5("131,072 tokens at once", "train.mini_batch_tokens=131072")

@@ -27,6 +27,7 @@ from builders.text.span_options import Options
 
 
 def write_lines(release: Release, config: str, split: str, path: Path) -> None:
+    """Write a split as JSON lines."""
     with open(path, "w", encoding="utf-8") as file:
         for batch in release.batches(config, split):
             file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in batch.to_pylist())
@@ -34,22 +35,31 @@ def write_lines(release: Release, config: str, split: str, path: Path) -> None:
 
 def measure(ways: dict[str, Callable[[str], Any]], config: str, split: str, rows: int, repeats: int) -> dict[str, Any]:
     """Load one split in both ways. Return and print the speeds."""
-    times: dict[str, list[float]] = {way: [] for way in ways}
+    seconds_by_way: dict[str, list[float]] = {way: [] for way in ways}
     for _ in range(1 + repeats):
         for way, load in ways.items():
             with tempfile.TemporaryDirectory() as cache:
-                seconds, count = timed(lambda load=load, cache=cache: len(load(cache)))
-            times[way].append(seconds)
-            if count != rows:
-                sys.exit(f"{config}/{split}: {way} loaded {count} rows, expected {rows}")
-    own, plain = (rows / statistics.median(times[way][1:]) for way in ("release", "json"))
+                seconds, loaded_count = timed(lambda load=load, cache=cache: len(load(cache)))
+            seconds_by_way[way].append(seconds)
+            if loaded_count != rows:
+                sys.exit(f"{config}/{split}: {way} loaded {loaded_count} rows, expected {rows}")
+    # The first load of each way is a warm-up.
+    release_speed = rows / statistics.median(seconds_by_way["release"][1:])
+    json_speed = rows / statistics.median(seconds_by_way["json"][1:])
+    speedup = release_speed / json_speed
     print(
-        f"{config + '/' + split:<18} {rows:>9,} rows {own:>12,.0f} rows/s"
-        f" {plain:>12,.0f} rows/s as JSON {own / plain:>7.2f} x",
+        f"{config + '/' + split:<18} {rows:>9,} rows {release_speed:>12,.0f} rows/s"
+        f" {json_speed:>12,.0f} rows/s as JSON {speedup:>7.2f} x",
         flush=True,
     )
-    figures = {"config": config, "split": split, "rows": rows, "rows_per_second": round(own)}
-    return {**figures, "json_rows_per_second": round(plain), "times_json": round(own / plain, 2)}
+    return {
+        "config": config,
+        "split": split,
+        "rows": rows,
+        "rows_per_second": round(release_speed),
+        "json_rows_per_second": round(json_speed),
+        "times_json": round(speedup, 2),
+    }
 
 
 def main() -> None:
@@ -66,20 +76,22 @@ def main() -> None:
     print(f"{figures['cores']} cores, load {figures['load_before']}, Python {figures['python']}", figures["versions"])
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        path = args.release or folder / "release"
+        release_path = args.release or folder / "release"
         if not args.release:
             raw_rows(args.raw, args.questions, folder / "raw")
-            build_from_raw(find_sources([folder / "raw"]), path, Options(unit="char"), workers=figures["cores"])
+            sources = find_sources([folder / "raw"])
+            build_from_raw(sources, release_path, Options(unit="char"), workers=figures["cores"])
             shutil.rmtree(folder / "raw")
-        release, lines = open_release(path), folder / "rows.jsonl"
+        release = open_release(release_path)
+        lines_path = folder / "rows.jsonl"
         for config, split in release.splits():
-            write_lines(release, config, split, lines)
+            write_lines(release, config, split, lines_path)
             ways: dict[str, Callable[[str], Any]] = {
                 "release": lambda cache, names=(config, split): dureader_retrieval.load_dataset(
-                    *names, data_dir=path, cache_dir=cache
+                    *names, data_dir=release_path, cache_dir=cache
                 ),
                 "json": lambda cache: datasets.load_dataset(
-                    "json", data_files=str(lines), split="train", cache_dir=cache
+                    "json", data_files=str(lines_path), split="train", cache_dir=cache
                 ),
             }
             figures["splits"].append(measure(ways, config, split, release.rows(config, split), args.repeats))

@@ -35,17 +35,22 @@ from baselines.train.training_pairs import Pairs
 from baselines.train.training_rows import Batches, CrossRows, DualRows
 from builders.core.tables import text_table
 
+_EPOCHS = 1000  # more than any measurement needs
+_OPERATIONS_PER_WEIGHT = 6  # of a token: 2 in the forward pass and 4 in the backward pass
+
 
 def rows_per_second(recipe: Recipe, start: Path, pairs: Pairs, passages: Passages, states: Path, batches: int) -> float:
     """Load some batches of a recipe's training. Return the rows per processor second."""
-    dual = recipe.model.kind == "dual"
-    rows: Any = DualRows(pairs, passages, recipe.data.rows) if dual else CrossRows(pairs, passages)
-    order = Batches(rows, recipe.train.batch, 1000, 0)
-    loader = iter(trainer_of(recipe, rows, order, start, states, "cpu").get_train_dataloader())
-    next(loader)
-    begin = time.process_time()
-    count = sum(1 for _ in islice(loader, batches))
-    return count * order.batch_size / (time.process_time() - begin)
+    rows: Any = CrossRows(pairs, passages)
+    if recipe.model.kind == "dual":
+        rows = DualRows(pairs, passages, recipe.data.rows)
+    row_order = Batches(rows, recipe.train.batch, _EPOCHS, 0)
+    trainer = trainer_of(recipe, rows, row_order, start, states, "cpu")
+    loader = iter(trainer.get_train_dataloader())
+    next(loader)  # warm-up
+    start_time = time.process_time()
+    batch_count = sum(1 for _ in islice(loader, batches))
+    return batch_count * row_order.batch_size / (time.process_time() - start_time)
 
 
 def main() -> None:
@@ -62,31 +67,40 @@ def main() -> None:
     args = parser.parse_args()
     quiet_libraries()
     torch.set_num_threads(1)
-    about = machine("torch", "transformers", "sentence-transformers", "tokenizers", "numpy")
-    figures: dict[str, Any] = {**about, "peak": args.peak, "cards": args.cards, "share": args.share, "recipes": {}}
-    lines = []
+    figures = machine("torch", "transformers", "sentence-transformers", "tokenizers", "numpy")
+    print(f"{figures['cores']} cores, load {figures['load_before']}, Python {figures['python']}, {figures['versions']}")
+    recipe_figures: dict[str, Any] = {}
+    table_rows = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         pairs, passages = training_pairs(folder, random_texts(random_lengths(args.passages, args.characters)))
         start = bert(folder / "start", 1, 8)  # the model is never run
         for recipe in map(read_recipe, args.recipes):
-            measurements = (pairs, passages, folder / "states", args.batches)
-            rates = [rows_per_second(recipe, start, *measurements) for _ in range(args.repeats)]
+            rates = []
+            for _ in range(args.repeats):
+                rates.append(rows_per_second(recipe, start, pairs, passages, folder / "states", args.batches))
             rate = statistics.median(rates)
+
+            # The rows that the GPUs can process, and the cores that prepare these rows.
             model = architecture(recipe, {})
             assert model, f"{recipe.name}: the architecture of its starting checkpoint is unknown"
-            wanted = args.cards * args.peak * 1e12 * args.share / (6 * model.in_layers * tokens_of_row(recipe))
-            figures["recipes"][recipe.name] = {
+            gpu_operations = args.cards * args.peak * 1e12 * args.share
+            gpu_rate = gpu_operations / (_OPERATIONS_PER_WEIGHT * model.in_layers * tokens_of_row(recipe))
+            core_count = gpu_rate / rate
+            recipe_figures[recipe.name] = {
                 "rows_a_second_a_core": round(rate),
                 "lowest_and_highest": [round(min(rates)), round(max(rates))],
-                "rows_a_second_wanted": round(wanted),
-                "cores_wanted": round(wanted / rate, 1),
+                "rows_a_second_wanted": round(gpu_rate),
+                "cores_wanted": round(core_count, 1),
             }
-            numbers = (rate, min(rates), max(rates), wanted, wanted / rate)
-            lines.append([recipe.name, *(f"{number:,.0f}" for number in numbers)])
-    print(f"{about['cores']} cores, load {about['load_before']}, Python {about['python']}, {about['versions']}")
-    head = ["recipe", "rows/s per core", "lowest", "highest", f"rows/s of {args.cards} GPUs", "cores needed"]
-    print(text_table(head, lines))
+            numbers = (rate, min(rates), max(rates), gpu_rate, core_count)
+            table_rows.append([recipe.name] + [f"{number:,.0f}" for number in numbers])
+    columns = ["recipe", "rows/s per core", "lowest", "highest", f"rows/s of {args.cards} GPUs", "cores needed"]
+    print(text_table(columns, table_rows))
+    figures["peak"] = args.peak
+    figures["cards"] = args.cards
+    figures["share"] = args.share
+    figures["recipes"] = recipe_figures
     write_json(args.json, figures)
 
 

@@ -20,6 +20,7 @@ Example:
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from common import parser_of
 from scipy.stats import binomtest
@@ -33,8 +34,10 @@ from builders.store.layout import QUERIES, text_id
 from builders.store.runs import read_run
 from builders.text.likeness import LikeTexts
 
+_NGRAM_SHARES = (0.8, 0.6, 0.5)  # smallest Jaccard similarities of n-grams
 
-def release_of(pairs: list[QuestionPair], out: Path) -> None:
+
+def write_questions(pairs: list[QuestionPair], out: Path) -> None:
     """Write the questions of the pairs as a release that has only queries."""
     questions = {
         "train": dict.fromkeys(pair.first for pair in pairs),
@@ -42,53 +45,72 @@ def release_of(pairs: list[QuestionPair], out: Path) -> None:
     }
     with draft_release(out, {"verb": "matched", "options": {}, "sources": []}) as draft:
         for split, texts in questions.items():
-            ids = [text_id(text) for text in texts]
-            draft.write("queries", split, [pa.table([ids, list(texts)], schema=QUERIES)])
-            print(f"{split}: {len(ids)} questions")
+            query_ids = [text_id(text) for text in texts]
+            draft.write("queries", split, [pa.table([query_ids, list(texts)], schema=QUERIES)])
+            print(f"{split}: {len(query_ids)} questions")
 
 
-def measured(pairs: list[QuestionPair], run: Path, threshold: float) -> None:
+def measure_run(pairs: list[QuestionPair], run_path: Path, threshold: float) -> None:
     """Print precision and recall of a run of `match`, by the labels of the pairs."""
-    known = {(text_id(pair.second), text_id(pair.first)) for pair in pairs if pair.label}
-    scores = {(query, other): score for query, found in read_run(run).hits.items() for other, score in found}
-    above = {pair for pair, score in scores.items() if score > threshold}
-    right = above & known
-    print(f"positive pairs: {len(known)}; found among the {len(scores)} candidates: {len(known & scores.keys())}")
-    precision, recall = (f"{len(right) / len(each):.1%}" if each else "none" for each in (above, known))
-    print(f"candidates above {threshold}: {len(above)}; positive: {len(right)}", end=" ")
+    positive_pairs = {(text_id(pair.second), text_id(pair.first)) for pair in pairs if pair.label}
+    scores: dict[tuple[str, str], float] = {}
+    for query_id, hits in read_run(run_path).hits.items():
+        for train_id, score in hits:
+            scores[query_id, train_id] = score
+    matches = {pair for pair, score in scores.items() if score > threshold}
+    right_matches = matches & positive_pairs
+    candidate_count = len(positive_pairs & scores.keys())
+    print(f"positive pairs: {len(positive_pairs)}; found among the {len(scores)} candidates: {candidate_count}")
+    precision = f"{len(right_matches) / len(matches):.1%}" if matches else "none"
+    recall = f"{len(right_matches) / len(positive_pairs):.1%}" if positive_pairs else "none"
+    print(f"candidates above {threshold}: {len(matches)}; positive: {len(right_matches)}", end=" ")
     print(f"(precision {precision}, recall {recall})")
 
 
-def share_of(part: int, whole: int) -> str:
-    """Format a share with its Wilson interval, or as an empty cell if ``whole`` is 0."""
-    if not whole:
+def share_of(part: int, total: int) -> str:
+    """Format a share with its Wilson interval, or as an empty cell if ``total`` is 0."""
+    if not total:
         return ""
-    test = binomtest(int(part), int(whole))
+    test = binomtest(int(part), int(total))
     low, high = test.proportion_ci(method="wilson")
     return f"{test.statistic:.1%} ({low:.1%} to {high:.1%})"
 
 
-def compared(pairs: list[QuestionPair], models: list[str], dtype: str) -> None:
+def compare_ways(pairs: list[QuestionPair], models: list[str], dtype: str) -> None:
     """Print precision and recall of every way as a Markdown table."""
     labels = np.array([pair.label for pair in pairs]) == 1
-    similar = {"exact": np.array([pair.first == pair.second for pair in pairs])}
-    shares = [("normalised", "normalised", 1.0), *((f"n-grams, {x}", "n-gram", x) for x in (0.8, 0.6, 0.5))]
-    for way, by, share in shares:
-        likes = (LikeTexts({"": pair.first}, ["normalised", by], share=share).find([pair.second]) for pair in pairs)
-        similar[way] = np.array([bool(*found) for found in likes])
-    for given in models:
-        name, _, threshold = given.rpartition("=")
+    matches = {
+        "exact": np.array([pair.first == pair.second for pair in pairs]),
+        "normalised": _match_texts(pairs, ["normalised"], 1.0),
+    }
+    for share in _NGRAM_SHARES:
+        matches[f"n-grams, {share}"] = _match_texts(pairs, ["normalised", "n-gram"], share)
+    model_matches = []
+    for model_and_threshold in models:
+        name, _, threshold = model_and_threshold.rpartition("=")
         model = open_question_model(name, work=work_of(dtype=dtype), similarity="cosine")
-        scores = score_question_pairs(model, [pair[:2] for pair in pairs])
-        similar[f"{Path(name).name}, {threshold}"] = np.array(scores) > float(threshold)
+        scores = score_question_pairs(model, [(pair.first, pair.second) for pair in pairs])
+        model_matches.append(np.array(scores) > float(threshold))
+        matches[f"{Path(name).name}, {threshold}"] = model_matches[-1]
     if len(models) > 1:
-        similar["any model"] = np.any(list(similar.values())[-len(models) :], axis=0)
+        matches["any model"] = np.any(model_matches, axis=0)
     print(f"{len(pairs)} pairs, {labels.sum()} with label 1\n")
     rows = []
-    for way, found in similar.items():
-        right = (found & labels).sum()
-        rows.append([way, str(found.sum()), share_of(right, found.sum()), share_of(right, labels.sum())])
+    for way, is_match in matches.items():
+        right_count = (is_match & labels).sum()
+        precision = share_of(right_count, is_match.sum())
+        recall = share_of(right_count, labels.sum())
+        rows.append([way, str(is_match.sum()), precision, recall])
     print(markdown_table(["way", "pairs found", "precision", "recall"], rows))
+
+
+def _match_texts(pairs: list[QuestionPair], methods: list[str], share: float) -> npt.NDArray[np.bool_]:
+    """Return for each pair: True if one of the methods of :mod:`builders.text.likeness` finds the questions similar."""
+    is_match = []
+    for pair in pairs:
+        likes = list(LikeTexts({"": pair.first}, methods, share=share).find([pair.second]))
+        is_match.append(bool(likes[0]))
+    return np.array(is_match)
 
 
 def main() -> None:
@@ -97,19 +119,19 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=1000, metavar="N", help="use the first N pairs (default: 1000)")
     threshold = "candidates of --run with a score above X are matches (default: 0.5)"
     parser.add_argument("--threshold", type=float, default=0.5, metavar="X", help=threshold)
-    todo = parser.add_mutually_exclusive_group(required=True)
-    todo.add_argument("--run", type=Path, metavar="RUN", help="the run of `match` to evaluate")
-    todo.add_argument("--model", nargs="+", metavar="MODEL=X", help="models and thresholds to compare")
-    todo.add_argument("--out", type=Path, metavar="DIR", help="the release to write")
+    action = parser.add_mutually_exclusive_group(required=True)
+    action.add_argument("--run", type=Path, metavar="RUN", help="the run of `match` to evaluate")
+    action.add_argument("--model", nargs="+", metavar="MODEL=X", help="models and thresholds to compare")
+    action.add_argument("--out", type=Path, metavar="DIR", help="the release to write")
     parser.add_argument("--dtype", default="auto", help="precision of --model, as in `match` (default: auto)")
     args = parser.parse_args()
     pairs = read_question_pairs([pair_file(args.pairs)])[: args.first]
     if args.out:
-        release_of(pairs, args.out)
+        write_questions(pairs, args.out)
     elif args.model:
-        compared(pairs, args.model, args.dtype)
+        compare_ways(pairs, args.model, args.dtype)
     else:
-        measured(pairs, args.run, args.threshold)
+        measure_run(pairs, args.run, args.threshold)
 
 
 if __name__ == "__main__":

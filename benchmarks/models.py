@@ -28,20 +28,25 @@ from baselines.train.training_pairs import Pairs
 from baselines.train.training_rows import Batches
 from builders.store.reader import open_release
 
-FIRST, COUNT = 0x4E00, 17_995  # the Chinese characters in the vocabulary of a random BERT
+# The Chinese characters in the vocabulary of a random BERT.
+_FIRST_CHARACTER = 0x4E00
+_CHARACTERS = 17_995
+_CHARACTER_CODES = range(_FIRST_CHARACTER, _FIRST_CHARACTER + _CHARACTERS)
 _NEGATIVES = 4  # negatives per positive
+_LENGTH_SIGMA = 0.6  # of the log-normal lengths of random texts
 
 
 def bert(folder: Path, layers: int, width: int, labels: int | None = None) -> Path:
     """Write a BERT with random weights, a vocabulary of Chinese characters, and a classifier if ``labels`` is given."""
     folder.mkdir(parents=True, exist_ok=True)
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *map(chr, range(FIRST, FIRST + COUNT))]
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *map(chr, _CHARACTER_CODES)]
     (folder / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
     BertTokenizer(str(folder / "vocab.txt"), model_max_length=512).save_pretrained(folder)
     torch.manual_seed(0)
     sizes = {"hidden_size": width, "num_attention_heads": max(1, width // 64), "intermediate_size": 4 * width}
     config = BertConfig(vocab_size=len(words), num_labels=labels or 2, num_hidden_layers=layers, **sizes)
-    (BertForSequenceClassification if labels else BertModel)(config).save_pretrained(folder)
+    model_class = BertForSequenceClassification if labels else BertModel
+    model_class(config).save_pretrained(folder)
     return folder
 
 
@@ -55,12 +60,18 @@ def dual_encoder(folder: Path, layers: int, width: int) -> SentenceTransformer:
 def random_texts(lengths: Iterable[int], seed: int = 0) -> list[str]:
     """Return random texts with the given lengths in characters. Each character is a token of :func:`bert`."""
     generator = np.random.default_rng(seed)
-    return ["".join(map(chr, generator.integers(FIRST, FIRST + COUNT, length).tolist())) for length in lengths]
+    texts = []
+    for length in lengths:
+        codes = generator.integers(_CHARACTER_CODES.start, _CHARACTER_CODES.stop, length).tolist()
+        texts.append("".join(map(chr, codes)))
+    return texts
 
 
 def random_lengths(count: int, mean: int) -> list[int]:
     """Return log-normal lengths (sigma 0.6) of at least 5, with the given mean."""
-    lengths = np.random.default_rng(1).lognormal(np.log(mean) - 0.18, 0.6, count)
+    # On the logarithmic scale, the mean of a log-normal variable is half of sigma squared above the median.
+    log_median = np.log(mean) - _LENGTH_SIGMA**2 / 2
+    lengths = np.random.default_rng(1).lognormal(log_median, _LENGTH_SIGMA, count)
     return np.maximum(5, lengths).astype(int).tolist()
 
 
@@ -69,9 +80,12 @@ def training_pairs(folder: Path, texts: list[str]) -> tuple[Pairs, Passages]:
     corpus = [{"_id": md5(text), "title": "", "text": text} for text in texts]
     release = make_release(folder / "release", {("corpus", "corpus"): corpus}, rows_per_shard=50_000)
     passages = open_passages(open_release(release), keep=folder / "texts")
-    count = len(texts) // (1 + _NEGATIVES)
-    rows = np.random.default_rng(0).permutation(count * (1 + _NEGATIVES)).reshape(count, -1)
-    return Pairs(random_texts([10] * count, 1), np.arange(count), rows[:, 0], rows[:, 1:]), passages
+    # Every passage is used once: in each row, the first passage is the positive.
+    query_count = len(texts) // (1 + _NEGATIVES)
+    passage_rows = np.random.default_rng(0).permutation(query_count * (1 + _NEGATIVES)).reshape(query_count, -1)
+    queries = random_texts([10] * query_count, 1)
+    pairs = Pairs(queries, np.arange(query_count), passage_rows[:, 0], passage_rows[:, 1:])
+    return pairs, passages
 
 
 def transformer_of(model: torch.nn.Module) -> Any:
@@ -85,25 +99,32 @@ def forward_operations(model: torch.nn.Module, lengths: Iterable[int]) -> float:
     A token takes 2 operations per weight of a linear layer. Attention takes 4 x layers x width x tokens^2 per text.
     """
     transformer = transformer_of(model)
-    layers = [(name, module) for name, module in transformer.named_modules() if isinstance(module, torch.nn.Linear)]
-    linear = sum(each.weight.numel() for name, each in layers if "pooler" not in name and "classifier" not in name)
-    attention = 4 * transformer.config.num_hidden_layers * transformer.config.hidden_size
-    return float(sum(2 * linear * length + attention * length**2 for length in lengths))
+    weight_count = 0
+    for name, module in transformer.named_modules():
+        is_head = "pooler" in name or "classifier" in name  # a head reads one token of a text
+        if isinstance(module, torch.nn.Linear) and not is_head:
+            weight_count += module.weight.numel()
+    attention_factor = 4 * transformer.config.num_hidden_layers * transformer.config.hidden_size
+    return float(sum(2 * weight_count * length + attention_factor * length**2 for length in lengths))
 
 
 def lengths_of(model: Any, row: dict[str, Any]) -> list[int]:
     """Return the number of tokens of each text in a training row."""
     if "label" in row:
         return [int(model.preprocess([(row["query"], row["passage"])])["attention_mask"].sum())]
-    tasks = {name: "query" if name == "query" else "document" for name in row}
-    return [int(model.preprocess([row[name]], task=task)["attention_mask"].sum()) for name, task in tasks.items()]
+    lengths = []
+    for column, text in row.items():
+        task = "query" if column == "query" else "document"
+        lengths.append(int(model.preprocess([text], task=task)["attention_mask"].sum()))
+    return lengths
 
 
 class Clock(TrainerCallback):
     """Callback that records the start of a training and the end of each step."""
 
     def __init__(self, device: str) -> None:
-        self.device, self.times = device, list[float]()
+        self.device = device
+        self.times: list[float] = []
 
     def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
         self.times.append(time.perf_counter())
@@ -119,8 +140,10 @@ def trainer_of(recipe: Recipe, rows: Any, batches: Batches, start: Path, states:
     ``rows`` are the training rows, ``start`` is the folder of the starting checkpoint, and ``states`` is the folder for
     the trainer's states.
     """
-    cross = recipe.model.kind == "cross"
     torch.manual_seed(0)
-    model = (trained_models.cross_encoder if cross else trained_models.dual_encoder)(recipe, str(start), device)
     arguments = trainers.arguments(recipe, states, batches, device)
-    return (trainers.cross_trainer if cross else trainers.dual_trainer)(recipe, model, rows, batches, arguments)
+    if recipe.model.kind == "cross":
+        cross_encoder = trained_models.cross_encoder(recipe, str(start), device)
+        return trainers.cross_trainer(recipe, cross_encoder, rows, batches, arguments)
+    encoder = trained_models.dual_encoder(recipe, str(start), device)
+    return trainers.dual_trainer(recipe, encoder, rows, batches, arguments)

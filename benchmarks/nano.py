@@ -26,7 +26,8 @@ from builders.store.runs import read_run
 def values_of(release: Path, paths: list[Path], split: str) -> npt.NDArray[np.float64]:
     """Return the paper's measures of every run and query, shape (measures, queries, systems)."""
     qrels = release_qrels(open_release(release), split)
-    return np.array([paper_by_query(read_run(path).rankings, qrels) for path in paths]).transpose(2, 1, 0)
+    values = [paper_by_query(read_run(path).rankings, qrels) for path in paths]  # by system, query and measure
+    return np.array(values).transpose(2, 1, 0)
 
 
 def main() -> None:
@@ -38,27 +39,33 @@ def main() -> None:
         )
     parser.add_argument("--split", default="dev", help="split of the queries (default: dev)")
     args = parser.parse_args()
-    names = sorted(path.name for path in args.runs_nano.glob("*.run.gz") if (args.runs_whole / path.name).exists())
-    whole = values_of(args.whole, [args.runs_whole / name for name in names], args.split)
-    nano = values_of(args.nano, [args.runs_nano / name for name in names], args.split)
-    scores = [
-        [name.removesuffix(".run.gz"), f"{100 * first:.2f}", f"{100 * second:.2f}"]
-        for name, first, second in zip(names, whole[0].mean(axis=0), nano[0].mean(axis=0), strict=True)
-    ]
-    print(text_table(["MRR@10", "whole", "nano"], sorted(scores, key=lambda row: -float(row[1]))))
+    # The systems whose runs are in both folders.
+    run_names = sorted(path.name for path in args.runs_nano.glob("*.run.gz") if (args.runs_whole / path.name).exists())
+    whole_values = values_of(args.whole, [args.runs_whole / name for name in run_names], args.split)
+    nano_values = values_of(args.nano, [args.runs_nano / name for name in run_names], args.split)
+
+    score_rows = []
+    mrr_of_whole = whole_values[0].mean(axis=0)
+    mrr_of_nano = nano_values[0].mean(axis=0)
+    for name, whole_mrr, nano_mrr in zip(run_names, mrr_of_whole, mrr_of_nano, strict=True):
+        score_rows.append([name.removesuffix(".run.gz"), f"{100 * whole_mrr:.2f}", f"{100 * nano_mrr:.2f}"])
+    score_rows.sort(key=lambda row: -float(row[1]))
+    print(text_table(["MRR@10", "whole", "nano"], score_rows))
+
     figures = {}
-    for measure, first, second in zip(PAPER, whole, nano, strict=True):
-        tau, (low, high) = rank_agreement(first, second, same_queries=False)
-        bias = 100 * (second.mean(axis=0) - first.mean(axis=0))
+    for measure, whole, nano in zip(PAPER, whole_values, nano_values, strict=True):
+        tau, (low, high) = rank_agreement(whole, nano, same_queries=False)
+        biases = 100 * (nano.mean(axis=0) - whole.mean(axis=0))  # of each system, in percent
         figures[measure] = {
             "tau": tau,
             "interval": [low, high],
-            "bias": float(bias.mean()),
-            "of_systems": bias.tolist(),
+            "bias": float(biases.mean()),
+            "of_systems": biases.tolist(),
         }
-        ends = f"{bias.min():+.2f} to {bias.max():+.2f}"
-        print(f"{measure}: tau {tau:.2f} ({low:.2f} to {high:.2f}); nano - whole {bias.mean():+.2f} ({ends})")
-    write_json(args.json, {"systems": names, "queries": [whole.shape[1], nano.shape[1]], "measures": figures})
+        bias_range = f"{biases.min():+.2f} to {biases.max():+.2f}"
+        print(f"{measure}: tau {tau:.2f} ({low:.2f} to {high:.2f}); nano - whole {biases.mean():+.2f} ({bias_range})")
+    query_counts = [whole_values.shape[1], nano_values.shape[1]]
+    write_json(args.json, {"systems": run_names, "queries": query_counts, "measures": figures})
 
 
 if __name__ == "__main__":

@@ -26,33 +26,52 @@ from builders.store.reader import Release, open_release
 
 Rows = list[dict[str, Any]]
 # Replacements of question words. A question without any of these words gets 请问 (may I ask) in front.
-_SAME = (("怎么样", "如何"), ("如何", "怎么"), ("怎么", "如何"), ("什么", "啥"), ("多少", "几"), ("哪里", "哪儿"))
+_SYNONYMS = (("怎么样", "如何"), ("如何", "怎么"), ("怎么", "如何"), ("什么", "啥"), ("多少", "几"), ("哪里", "哪儿"))
 
 
-def reworded(question: str) -> str:
+def reword(question: str) -> str:
     """Return the question in other words."""
-    for word, other in _SAME:
+    for word, synonym in _SYNONYMS:
         if word in question:
-            return question.replace(word, other)
+            return question.replace(word, synonym)
     return f"请问{question}"
 
 
-def planted(release: Release, every: int) -> dict[tuple[str, str], Rows]:
+def simulated_configs(release: Release, every: int) -> dict[tuple[str, str], Rows]:
     """Return the rows of the added configs, by config and split."""
-    similar: Rows = []
-    apart: tuple[Rows, Rows] = ([], [])
-    before: Rows = []
+    similar_rows: Rows = []
+    duplicated_rows: Rows = []
+    other_rows: Rows = []
+    judgments_before: Rows = []
     for number, row in enumerate(release.table("dev", "dev").to_pylist()):
-        question, good = {"_id": row["query_id"], "text": row["query"]}, row["positive_passages"]
-        apart[number % every > 0].append(question)
+        positives = row["positive_passages"]
+        question = {"_id": row["query_id"], "text": row["query"]}
         if number % every == 0:
-            text = reworded(row["query"])
-            found = {"query_id": hashlib.md5(text.encode()).hexdigest(), "query": text}
-            similar.append({**found, "positive_passages": good, "negative_passages": []})
-        for each in good[: (len(good) + 1) // 2]:
-            before.append({"query-id": row["query_id"], "corpus-id": each["docid"], "score": 1})
-    told = {(config, "dev"): rows for config, rows in zip(TOLD_APART, apart, strict=True)}
-    return {(REMOVED, "train"): similar, **told, (BEFORE, "dev"): before}
+            duplicated_rows.append(question)
+            similar_rows.append(_similar_row(row["query"], positives))
+        else:
+            other_rows.append(question)
+        first_half = positives[: (len(positives) + 1) // 2]
+        for positive in first_half:
+            judgments_before.append({"query-id": row["query_id"], "corpus-id": positive["docid"], "score": 1})
+    duplicated, others = TOLD_APART
+    return {
+        (REMOVED, "train"): similar_rows,
+        (duplicated, "dev"): duplicated_rows,
+        (others, "dev"): other_rows,
+        (BEFORE, "dev"): judgments_before,
+    }
+
+
+def _similar_row(question: str, positives: Rows) -> dict[str, Any]:
+    """Return the joined row of a training question that asks the same as a dev question."""
+    similar_question = reword(question)
+    return {
+        "query_id": hashlib.md5(similar_question.encode()).hexdigest(),
+        "query": similar_question,
+        "positive_passages": positives,
+        "negative_passages": [],
+    }
 
 
 def main() -> None:
@@ -64,7 +83,7 @@ def main() -> None:
     base = open_release(args.release)
     build = {"verb": "planted", "options": {"every": args.every}, "sources": []}
     with draft_release(args.out, build, base) as draft:
-        for (config, split), rows in planted(base, args.every).items():
+        for (config, split), rows in simulated_configs(base, args.every).items():
             draft.write(config, split, [pa.Table.from_pylist(rows, schema_of(config))])
             print(f"{config}/{split}: {len(rows)} rows")
 

@@ -21,34 +21,45 @@ from builders.core.tables import markdown_table
 
 METRICS = ("MRR@10", "Recall@1", "Recall@50")
 Key = tuple[int | str, str]  # table or figure, title
+Figure = tuple[float, list[float]]  # score, interval
 
 
-def figures(report: dict[str, Any]) -> dict[Key, dict[str, tuple[float, list[float]]]]:
+def figures(report: dict[str, Any]) -> dict[Key, dict[str, Figure]]:
     """Return the values and intervals in percent, by row and metric."""
-    found: dict[Key, dict[str, tuple[float, list[float]]]] = {}
+    figures_by_row: dict[Key, dict[str, Figure]] = {}
     for row in report["rows"]:
-        place = f"Figure {row['figure']}" if "figure" in row else row["table"]
-        found.setdefault((place, row["title"]), {})[row["metric"]] = row["ours"], row["interval"]
-    return found
+        table = f"Figure {row['figure']}" if "figure" in row else row["table"]
+        row_figures = figures_by_row.setdefault((table, row["title"]), {})
+        row_figures[row["metric"]] = (row["ours"], row["interval"])
+    return figures_by_row
 
 
-def cell(values: list[tuple[float, list[float]]]) -> str:
+def cell(values: list[Figure]) -> str:
     """Format a cell as ``mean (interval) [lowest, highest]``. The range is shown only if the reports differ."""
-    ours = [value for value, _ in values]
+    scores = [score for score, _ in values]
     low, high = values[0][1]
-    spread = f" [{min(ours):.2f}, {max(ours):.2f}]" if len({*ours}) > 1 else ""
-    return f"{statistics.mean(ours):.2f} ({low:.1f} to {high:.1f}){spread}"
+    text = f"{statistics.mean(scores):.2f} ({low:.1f} to {high:.1f})"
+    if len(set(scores)) > 1:
+        text += f" [{min(scores):.2f}, {max(scores):.2f}]"
+    return text
 
 
 def markdown(reports: list[dict[str, Any]]) -> str:
     """Format the reports of one release as a table."""
-    every = [figures(report) for report in reports]
-    if any(other.keys() - every[0].keys() for other in every):
-        raise SystemExit("a report has rows that the first report lacks; name the report with the most rows first")
+    report_figures = [figures(report) for report in reports]
+    first_figures = report_figures[0]
+    for later_figures in report_figures[1:]:
+        if later_figures.keys() - first_figures.keys():
+            raise SystemExit("a report has rows that the first report lacks; name the report with the most rows first")
     rows = []
-    for row, known in every[0].items():
-        values = {metric: [each[row][metric] for each in every if row in each] for metric in known}
-        rows.append([*map(str, row), *(cell(values[metric]) if metric in known else "" for metric in METRICS)])
+    for key, row_figures in first_figures.items():
+        row = [str(part) for part in key]
+        for metric in METRICS:
+            if metric in row_figures:
+                row.append(cell([by_row[key][metric] for by_row in report_figures if key in by_row]))
+            else:
+                row.append("")
+        rows.append(row)
     return markdown_table(["table", "system", *METRICS], rows, left=2)
 
 

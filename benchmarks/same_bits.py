@@ -29,6 +29,7 @@ def values(text: str) -> str:
     return "".join(f" --set {value}" for value in text.split())
 
 
+# Parts of the steps. {out} is the folder of the outputs.
 R = "--release {out}/release"
 N = "--negatives {out}/negatives.jsonl.gz"
 STEPS = (
@@ -54,38 +55,55 @@ STEPS = (
     f"baselines evaluate {R} {{out}}/dev.run.gz {{out}}/dual.run.gz {{out}}/fused.run.gz",
     f"baselines compare {R} {{out}}/dev.run.gz {{out}}/dual.run.gz {{out}}/cross.run.gz",
 )
-KEPT = ("*.gz", "*.tsv", "*.parquet", "*.safetensors", "*.npy", "*.f16", "*.f32", "vocab.txt", "tokenizer.json")
+FILE_PATTERNS = (
+    "*.gz",
+    "*.tsv",
+    "*.parquet",
+    "*.safetensors",
+    "*.npy",
+    "*.f16",
+    "*.f32",
+    "vocab.txt",
+    "tokenizer.json",
+)
 
 
-def pairs(path: Path) -> None:
+def write_pairs(path: Path) -> None:
     """Write 40 labelled pairs of questions."""
-    rows = [
-        f"第{n}题怎么做\t{'第' if n % 2 else '哪一个'}{n}题怎么做{'呢' if n % 2 else '饭'}\t{n % 2}" for n in range(40)
-    ]
-    path.write_text("text1\ttext2\tlabel\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    lines = ["text1\ttext2\tlabel"]
+    for number in range(40):
+        is_same = number % 2
+        first_word, last_word = ("第", "呢") if is_same else ("哪一个", "饭")
+        lines.append(f"第{number}题怎么做\t{first_word}{number}题怎么做{last_word}\t{is_same}")
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def made(checkout: Path, out: Path) -> dict[str, str]:
+def run_steps(checkout: Path, out: Path) -> dict[str, str]:
     """Run every step in a checkout. Return the SHA-256 of each output file, and of each step's stdout."""
     out.mkdir()
-    pairs(out / "pairs.tsv")
-    found = {}
-    # A single thread always adds numbers in the same order.
-    settings = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(checkout), "HF_HUB_OFFLINE": "1"}
+    write_pairs(out / "pairs.tsv")
+    checksums = {}
+    environment = os.environ | {
+        "OMP_NUM_THREADS": "1",  # a single thread always adds numbers in the same order
+        "PYTHONPATH": str(checkout),
+        "HF_HUB_OFFLINE": "1",
+    }
     for step in STEPS:
         words = step.format(out=out).split()
         command = [str(checkout / ".venv/bin/python"), "-m", words[0], words[1], "--quiet", *words[2:]]
         print(checkout.name, *words[:3], file=sys.stderr)
-        ran = subprocess.run(command, cwd=checkout, env=settings, capture_output=True, check=False)
-        shown = ran.stdout.replace(str(out).encode(), b"OUT")
-        if ran.returncode:
-            raise SystemExit(f"{checkout}: {' '.join(words)}: {ran.stderr.decode()[-500:]}")
-        found[step] = hashlib.sha256(shown).hexdigest()
-    for pattern in KEPT:
+        process = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, check=False)
+        if process.returncode:
+            raise SystemExit(f"{checkout}: {' '.join(words)}: {process.stderr.decode()[-500:]}")
+        output = process.stdout.replace(str(out).encode(), b"OUT")
+        checksums[step] = hashlib.sha256(output).hexdigest()
+    for pattern in FILE_PATTERNS:
         for path in sorted(out.rglob(pattern)):
-            content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-            found[str(path.relative_to(out))] = hashlib.sha256(content).hexdigest()
-    return found
+            content = path.read_bytes()
+            if path.suffix == ".gz":  # the compressed bytes depend on the version of zlib
+                content = gzip.decompress(content)
+            checksums[str(path.relative_to(out))] = hashlib.sha256(content).hexdigest()
+    return checksums
 
 
 def main() -> int:
@@ -93,13 +111,14 @@ def main() -> int:
     parser.add_argument("base", type=Path, help="the checkout to compare with")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        before, after = (made(place, Path(folder) / name) for place, name in ((args.base, "base"), (ROOT, "here")))
+        before = run_steps(args.base, Path(folder) / "base")
+        after = run_steps(ROOT, Path(folder) / "here")
     names = sorted({*before, *after})
-    differ = [name for name in names if before.get(name) != after.get(name)]
-    for name in differ:
+    differing_names = [name for name in names if before.get(name) != after.get(name)]
+    for name in differing_names:
         print(f"differs: {name}: {before.get(name, 'missing')[:100]} -> {after.get(name, 'missing')[:100]}")
-    print(f"{len(names) - len(differ)} of {len(names)} outputs are the same")
-    return bool(differ)
+    print(f"{len(names) - len(differing_names)} of {len(names)} outputs are the same")
+    return bool(differing_names)
 
 
 if __name__ == "__main__":

@@ -25,41 +25,51 @@ from common import machine, measured, parser_of, write_json
 from builders.store.draft import draft_release
 from builders.store.layout import CORPUS, QRELS, QUERIES, text_id
 
-_CHARACTERS, _PER_QUESTION = 270, 5
+_CHARACTERS = 270  # of a passage
+_POSITIVES = 5  # of a question
+_DUPLICATED = 150  # every 150th training question is a near-duplicate of a dev question
+_CONTAMINATED = 1000  # every 1000th training pair has a passage of the release
 
 
 def _make(folder: Path, *, train_count: int, test_count: int, pair_count: int) -> None:
     """Write a release and training pairs."""
-    draw = random.Random(0)
-    letters = [chr(0x4E00 + number) for number in range(3_500)]
-    words = ["".join(draw.choices(letters, k=2)) for _ in range(20_000)]
-    weights = list(accumulate(1 / (rank + 10) for rank in range(len(words))))
+    generator = random.Random(0)
+    characters = [chr(0x4E00 + number) for number in range(3_500)]
+    words = ["".join(generator.choices(characters, k=2)) for _ in range(20_000)]
+    cumulative_weights = list(accumulate(1 / (rank + 10) for rank in range(len(words))))  # Zipf's law
 
-    def text(characters: int) -> str:
-        return "".join(draw.choices(words, cum_weights=weights, k=characters // 2))
+    def random_text(character_count: int) -> str:
+        return "".join(generator.choices(words, cum_weights=cumulative_weights, k=character_count // 2))
 
-    tests = [text(draw.randint(8, 20)) for _ in range(test_count)]
-    trains = [text(draw.randint(8, 20)) for _ in range(train_count)]
-    trains[::150] = [f"{draw.choice(tests)}吗" for _ in trains[::150]]
-    passages = [text(_CHARACTERS) for _ in range(test_count * _PER_QUESTION)]
+    test_questions = [random_text(generator.randint(8, 20)) for _ in range(test_count)]
+    train_questions = [random_text(generator.randint(8, 20)) for _ in range(train_count)]
+    for number in range(0, train_count, _DUPLICATED):
+        train_questions[number] = f"{generator.choice(test_questions)}吗"
+    passages = [random_text(_CHARACTERS) for _ in range(test_count * _POSITIVES)]
+    passage_ids = [text_id(passage) for passage in passages]
     with draft_release(folder / "release", {"verb": "benchmark", "options": {}, "sources": []}) as draft:
-        ids = [text_id(each) for each in passages]
-        draft.write("corpus", "corpus", [pa.table([ids, [""] * len(ids), passages], schema=CORPUS)])
-        for split, questions in (("train", list(dict.fromkeys(trains))), ("dev", list(dict.fromkeys(tests)))):
-            asked = [text_id(each) for each in questions]
-            draft.write("queries", split, [pa.table([asked, questions], schema=QUERIES)])
-            places = [(place, number) for place in range(len(asked)) for number in range(_PER_QUESTION)]
-            rows = [
-                [asked[place] for place, _ in places],
-                [ids[(place * _PER_QUESTION + number) % len(ids)] for place, number in places],
-                [1] * len(places),
-            ]
-            draft.write("qrels", split, [pa.table(rows, schema=QRELS)])
+        titles = [""] * len(passages)
+        draft.write("corpus", "corpus", [pa.table([passage_ids, titles, passages], schema=CORPUS)])
+        for split, questions in (("train", train_questions), ("dev", test_questions)):
+            unique_questions = list(dict.fromkeys(questions))
+            query_ids = [text_id(question) for question in unique_questions]
+            draft.write("queries", split, [pa.table([query_ids, unique_questions], schema=QUERIES)])
+            draft.write("qrels", split, [_judgments(query_ids, passage_ids)])
     with open(folder / "pairs.jsonl", "w", encoding="utf-8") as file:
         for number in range(pair_count):
-            passage = draw.choice(passages) if number % 1000 == 0 else text(_CHARACTERS)
-            row = {"query": text(14), "pos": [f"{passage}。"], "neg": []}
+            passage = generator.choice(passages) if number % _CONTAMINATED == 0 else random_text(_CHARACTERS)
+            row = {"query": random_text(14), "pos": [f"{passage}。"], "neg": []}
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+def _judgments(query_ids: list[str], passage_ids: list[str]) -> pa.Table:
+    """Return judgments that deal the passages to the queries in turns, from the first passage again after the last."""
+    judged_queries = []
+    judged_passages = []
+    for number in range(len(query_ids) * _POSITIVES):
+        judged_queries.append(query_ids[number // _POSITIVES])
+        judged_passages.append(passage_ids[number % len(passage_ids)])
+    return pa.table([judged_queries, judged_passages, [1] * len(judged_queries)], schema=QRELS)
 
 
 def main() -> None:
@@ -73,10 +83,10 @@ def main() -> None:
     figures |= {name: value for name, value in vars(args).items() if name != "json"}
     with tempfile.TemporaryDirectory() as folder:
         _make(Path(folder), train_count=args.trains, test_count=args.tests, pair_count=args.rows)
-        pairs = ("--against", f"{folder}/pairs.jsonl", "--workers", args.workers)
-        for name, options in (("similar", ("--out", f"{folder}/out")), ("contamination", pairs)):
+        against = ("--against", f"{folder}/pairs.jsonl", "--workers", args.workers)
+        for name, options in (("similar", ("--out", f"{folder}/out")), ("contamination", against)):
             costs, printed = measured("similar", "--release", f"{folder}/release", *options)
-            figures[name] = {**costs, "printed": printed}
+            figures[name] = costs | {"printed": printed}
     write_json(args.json, figures, show=True)
 
 

@@ -10,8 +10,9 @@ Example:
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -23,66 +24,90 @@ from builders.sources.lines import read_blocks
 from builders.text.span_f1 import Questions, char_ids, label_questions, word_ids
 from builders.text.span_options import THRESHOLD
 
+_ROUNDS = 20  # of this project's implementation in one measurement
 Texts = list[tuple[list[Sequence[Any]], list[Sequence[Any]]]]  # (paragraphs, answers) of each question
 
 
-def plain(paragraph: Sequence[Any], answer: Sequence[Any]) -> Fraction:
+def plain_f1(paragraph: Sequence[Any], answer: Sequence[Any]) -> Fraction:
     """Return the largest F1 over all spans. The Counter of a span grows token by token from each start."""
-    wanted, best = Counter(answer), Fraction(0)
+    answer_tokens = Counter(answer)
+    best = Fraction(0)
     for start in range(len(paragraph)):
-        span: Counter[Any] = Counter()
+        span_tokens: Counter[Any] = Counter()
         for end in range(start, len(paragraph)):
-            span[paragraph[end]] += 1
-            common = sum((span & wanted).values())
-            if common:
-                best = max(best, Fraction(2 * common, end + 1 - start + len(answer)))
+            span_tokens[paragraph[end]] += 1
+            common_count = sum((span_tokens & answer_tokens).values())
+            if common_count:
+                span_length = end + 1 - start
+                best = max(best, Fraction(2 * common_count, span_length + len(answer)))
     return best
+
+
+def label_plainly(texts: Texts) -> list[list[Fraction]]:
+    """Return, for each paragraph, the largest F1 with each answer of the paragraph's question."""
+    scores = []
+    for paragraphs, answers in texts:
+        for paragraph in paragraphs:
+            scores.append([plain_f1(paragraph, answer) for answer in answers])
+    return scores
 
 
 def texts_of(rows: Sequence[Row[Any]], unit: str, longest: int) -> Texts:
     """Return the paragraphs and answers of each question, without texts of more than ``longest`` tokens."""
 
     def tokens(texts: list[str], segmented: list[Sequence[Any]] | None) -> list[Sequence[Any]]:
-        found: list[Any] = texts if unit == "char" else segmented or [words(text) for text in texts]
-        return [each for each in found if len(each) <= longest]
+        token_lists: list[Any] = texts
+        if unit == "word":
+            token_lists = segmented or [words(text) for text in texts]
+        return [token_list for token_list in token_lists if len(token_list) <= longest]
 
-    return [
-        (
-            [each for part in row.documents for each in tokens(part.paragraphs, part.segmented_paragraphs)],
-            tokens(row.answers or [], row.segmented_answers),
-        )
-        for row in rows
-    ]
+    questions = []
+    for row in rows:
+        paragraphs: list[Sequence[Any]] = []
+        for document in row.documents:
+            paragraphs += tokens(document.paragraphs, document.segmented_paragraphs)
+        questions.append((paragraphs, tokens(row.answers or [], row.segmented_answers)))
+    return questions
 
 
 def encode(texts: Texts, unit: str) -> Questions:
     """Convert tokens to numbers for :func:`label_questions`."""
-    sides = [[text for question in texts for text in question[side]] for side in (0, 1)]
-    (ids, ends), (answers, answer_ends) = word_ids(*sides) if unit == "word" else map(char_ids, sides)
-    rows, answer_rows = (np.cumsum([len(question[side]) for question in texts], dtype=np.int64) for side in (0, 1))
-    return Questions(ids, ends, rows, answers, answer_ends, answer_rows)
+    all_paragraphs = list(chain.from_iterable(paragraphs for paragraphs, _ in texts))
+    all_answers = list(chain.from_iterable(answers for _, answers in texts))
+    if unit == "word":
+        (ids, ends), (answer_ids, answer_ends) = word_ids(all_paragraphs, all_answers)
+    else:
+        ids, ends = char_ids(all_paragraphs)
+        answer_ids, answer_ends = char_ids(all_answers)
+    # The number of paragraphs, and of answers, until the end of each question.
+    paragraph_rows = np.cumsum([len(paragraphs) for paragraphs, _ in texts], dtype=np.int64)
+    answer_rows = np.cumsum([len(answers) for _, answers in texts], dtype=np.int64)
+    return Questions(ids, ends, paragraph_rows, answer_ids, answer_ends, answer_rows)
 
 
 def measure(texts: Texts, unit: str, repeats: int) -> dict[str, Any]:
+    """Return the seconds and the speeds of both implementations. Their labels must be equal."""
     questions = encode(texts, unit)
-    ways = {
-        "plain": lambda: [[plain(p, a) for a in answers] for paragraphs, answers in texts for p in paragraphs],
-        # Measure 20 rounds together, because one round is too short for the clock.
-        "decide": lambda: [label_questions(questions) for _ in range(20)][-1],
+    ways: dict[str, Callable[[], Any]] = {
+        "plain": lambda: label_plainly(texts),
+        # One round is too short for the clock.
+        "decide": lambda: [label_questions(questions) for _ in range(_ROUNDS)][-1],
     }
-    seconds, found = in_turns(ways, repeats)
-    seconds["decide"] /= 20
-    decided = [any(score >= THRESHOLD for score in scores) for scores in found["plain"]]
-    assert found["decide"].tolist() == decided, "the labels differ"
-    compared = sum(sum(map(len, paragraphs)) * len(answers) for paragraphs, answers in texts)
+    seconds, results = in_turns(ways, repeats)
+    seconds["decide"] /= _ROUNDS
+    plain_labels = [any(score >= THRESHOLD for score in scores) for scores in results["plain"]]
+    assert results["decide"].tolist() == plain_labels, "the labels differ"
+    compared_tokens = 0
+    for paragraphs, answers in texts:
+        compared_tokens += sum(map(len, paragraphs)) * len(answers)
     return {
         "unit": unit,
-        "paragraphs": len(decided),
-        "pairs": sum(map(len, found["plain"])),
+        "paragraphs": len(plain_labels),
+        "pairs": sum(map(len, results["plain"])),
         "tokens": int(questions.ids.size),
         "seconds": seconds,
         "decide_times_plain": round(seconds["plain"] / seconds["decide"]),
-        "tokens_per_second_decide": round(compared / seconds["decide"]),
+        "tokens_per_second_decide": round(compared_tokens / seconds["decide"]),
     }
 
 
@@ -90,15 +115,16 @@ def main() -> None:
     parser = parser_of(__doc__, "--raw", "--repeats", "--json")
     parser.add_argument("--tokens", type=int, default=120, help="limit of a paragraph or answer (default: 120)")
     args = parser.parse_args()
-    parsed = (row for block in read_blocks(find_sources(args.raw)) for _, row in parse_rows(block, segmented=True))
-    rows = [row for row in parsed if row.answers]
-    figures = {
-        **machine("numba", "numpy"),
-        "repeats": args.repeats,
-        "questions": len(rows),
-        "longest": args.tokens,
-        "units": [measure(texts_of(rows, unit, args.tokens), unit, args.repeats) for unit in ("word", "char")],
-    }
+    rows = []
+    for block in read_blocks(find_sources(args.raw)):
+        rows += [row for _, row in parse_rows(block, segmented=True) if row.answers]
+    figures = machine("numba", "numpy")
+    figures["repeats"] = args.repeats
+    figures["questions"] = len(rows)
+    figures["longest"] = args.tokens
+    figures["units"] = []
+    for unit in ("word", "char"):
+        figures["units"].append(measure(texts_of(rows, unit, args.tokens), unit, args.repeats))
     write_json(args.json, figures, show=True)
 
 

@@ -42,11 +42,13 @@ from baselines.train.recipe import Recipe, read_recipe
 from baselines.train.trained_models import dual_encoder
 from baselines.train.training_rows import Batches, DualRows
 
-_WARM = 3  # warm-up steps, not measured
+_WARM_UP_STEPS = 3  # not measured
+_COUNTED_ROWS = 200  # rows whose tokens are counted for the operations of a step
 Training = Callable[[Recipe, DualRows, Batches, Path, Path, Clock], Any]  # returns the trained model
 
 
 def ours(recipe: Recipe, rows: DualRows, batches: Batches, start: Path, states: Path, clock: Clock) -> Any:
+    """Train with the trainer of `train`, and return the model."""
     trainer = trainer_of(recipe, rows, batches, start, states, clock.device)
     trainer.add_callback(clock)
     trainer.train()
@@ -61,34 +63,44 @@ def model_of(recipe: Recipe, start: Path, device: str) -> tuple[SentenceTransfor
 
 
 def tasks_of(rows: DualRows) -> dict[str, str]:
+    """Return the task (query or document) of each column."""
     return {name: "query" if name == "query" else "document" for name in rows.column_names}
 
 
 def stock(recipe: Recipe, rows: DualRows, batches: Batches, start: Path, states: Path, clock: Clock) -> Any:
+    """Train with sentence-transformers' own trainer, and return the model."""
     from datasets import Dataset
 
     dataset = Dataset.from_list([rows[number] for number in range(len(rows))])
     model, loss = model_of(recipe, start, clock.device)
-    options = {**trainers.arguments(recipe, states, batches, clock.device), "max_steps": len(batches)}
-    args = Arguments(**options, router_mapping=tasks_of(rows))
-    trainer = SentenceTransformerTrainer(model=model, args=args, train_dataset=dataset, loss=loss, callbacks=[clock])
+    options = trainers.arguments(recipe, states, batches, clock.device)
+    options["max_steps"] = len(batches)
+    options["router_mapping"] = tasks_of(rows)
+    trainer = SentenceTransformerTrainer(
+        model=model, args=Arguments(**options), train_dataset=dataset, loss=loss, callbacks=[clock]
+    )
     trainer.remove_callback(PrinterCallback)
     trainer.train()
     return model
 
 
 def loop(recipe: Recipe, rows: DualRows, batches: Batches, start: Path, states: Path, clock: Clock) -> Any:
-    every, tasks = [rows[number] for number in range(len(rows))], tasks_of(rows)
+    """Train with a hand-written loop, and return the model."""
+    all_rows = [rows[number] for number in range(len(rows))]
+    tasks = tasks_of(rows)
     model, loss = model_of(recipe, start, clock.device)
-    bf16 = trainers.arguments(recipe, states, batches, clock.device)["bf16"]
+    uses_bf16 = trainers.arguments(recipe, states, batches, clock.device)["bf16"]
     optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.train.learning_rate, fused=True)
     model.train()
     clock.on_train_begin()
     for batch in batches:
-        texts = {name: [every[row % len(every)][name] for row in batch] for name in tasks}
-        tokens = [model.preprocess(texts[name], task=task) for name, task in tasks.items()]
-        with torch.autocast(model.device.type, torch.bfloat16, enabled=bf16):
-            loss([batch_to_device(each, model.device) for each in tokens], None).backward()
+        batch_rows = [all_rows[row_number % len(all_rows)] for row_number in batch]
+        column_tokens = []
+        for column, task in tasks.items():
+            texts = [row[column] for row in batch_rows]
+            column_tokens.append(model.preprocess(texts, task=task))
+        with torch.autocast(model.device.type, torch.bfloat16, enabled=uses_bf16):
+            loss([batch_to_device(tokens, model.device) for tokens in column_tokens], None).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
@@ -109,50 +121,65 @@ def main() -> None:
     args = parser.parse_args()
     logging.disable(logging.WARNING)
     quiet_libraries()
-    cuda = args.device != "cpu" and torch.cuda.is_available()
-    device = "cuda:0" if cuda else "cpu"
-    values = {"train.batch": args.batch, "train.mini_batch": args.mini_batch, "train.max_steps": args.steps + _WARM}
-    values |= {"train.epochs": 1000, "train.saves": 0, "data.passage_length": args.length, "train.logs": 1}
-    recipe = read_recipe("de-bm25-neg-scratch", [f"{key}={value}" for key, value in values.items()])
+    has_cuda = args.device != "cpu" and torch.cuda.is_available()
+    device = "cuda:0" if has_cuda else "cpu"
+    recipe_values = {
+        "train.batch": args.batch,
+        "train.mini_batch": args.mini_batch,
+        "train.max_steps": args.steps + _WARM_UP_STEPS,
+        "train.epochs": 1000,
+        "train.saves": 0,
+        "data.passage_length": args.length,
+        "train.logs": 1,
+    }
+    recipe = read_recipe("de-bm25-neg-scratch", [f"{key}={value}" for key, value in recipe_values.items()])
     ways: dict[str, Training] = {"ours": ours, "stock": stock, "loop": loop}
     if not importlib.util.find_spec("datasets"):
         del ways["stock"]
     rates: dict[str, list[float]] = {way: [] for way in ways}
-    about = machine()
+    figures = machine()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         lengths = np.random.default_rng(0).integers(args.length // 2, args.length + 1, args.passages)
         rows = DualRows(*training_pairs(folder, random_texts(lengths)))
         start = bert(folder / "start", args.layers, args.hidden)
         batches = Batches(rows, args.batch, recipe.train.epochs, 0, max_steps=recipe.train.max_steps)
+        # The trainings take turns, so that other load on the machine affects all of them.
         for _ in range(args.repeats):
             for way, train in ways.items():
                 clock = Clock(device)
                 model = train(recipe, rows, batches, start, folder / "states", clock)
-                rates[way].append(args.steps * args.batch / (clock.times[-1] - clock.times[_WARM]))
-        bf16 = trainers.arguments(recipe, folder / "states", batches, device)["bf16"]
-        tokens = [length for number in range(200) for length in lengths_of(model, rows[number])]
-    median = {way: statistics.median(each) for way, each in rates.items()}
-    figures: dict[str, Any] = {
-        **about,
-        "versions": versions(),
-        "options": {key: value for key, value in vars(args).items() if key != "json"},
-        "device": torch.cuda.get_device_name() if cuda else f"CPU, {torch.get_num_threads()} threads",
-        "precision": "bf16" if bf16 else "fp32",
-        "rows_per_second": {way: [round(each, 2) for each in found] for way, found in rates.items()},
-        "ratio": {way: round(median["ours"] / median[way], 3) for way in ways if way != "ours"},
-    }
-    if cuda:
-        rate = matrix_rate(device, "bf16")
+                measured_seconds = clock.times[-1] - clock.times[_WARM_UP_STEPS]
+                rates[way].append(args.steps * args.batch / measured_seconds)
+        uses_bf16 = trainers.arguments(recipe, folder / "states", batches, device)["bf16"]
+        text_lengths: list[int] = []
+        for row_number in range(_COUNTED_ROWS):
+            text_lengths += lengths_of(model, rows[row_number])
+
+    medians = {way: statistics.median(way_rates) for way, way_rates in rates.items()}
+    figures["versions"] = versions()
+    figures["options"] = {key: value for key, value in vars(args).items() if key != "json"}
+    figures["device"] = f"CPU, {torch.get_num_threads()} threads"
+    if has_cuda:
+        figures["device"] = torch.cuda.get_device_name()
+    figures["precision"] = "bf16" if uses_bf16 else "fp32"
+    figures["rows_per_second"] = {}
+    for way, way_rates in rates.items():
+        figures["rows_per_second"][way] = [round(rate, 2) for rate in way_rates]
+    figures["ratio"] = {way: round(medians["ours"] / medians[way], 3) for way in ways if way != "ours"}
+    if has_cuda:
+        peak_rate = matrix_rate(device, "bf16")
         # A step has two forward passes, and a backward pass that costs as much as two.
-        operations = 4 * forward_operations(model, tokens) / 200
-        figures["matrix_tflops"] = round(rate / 1e12, 1)
-        figures["share_of_matrix_rate"] = {way: round(median[way] * operations / rate, 4) for way in ways}
+        operations_per_row = 4 * forward_operations(model, text_lengths) / _COUNTED_ROWS
+        figures["matrix_tflops"] = round(peak_rate / 1e12, 1)
+        figures["share_of_matrix_rate"] = {}
+        for way in ways:
+            figures["share_of_matrix_rate"][way] = round(medians[way] * operations_per_row / peak_rate, 4)
     print(f"{figures['device']}, {figures['precision']}, batch {args.batch}, load {figures['load_before']}")
     for way in ways:
-        print(f"{way:<6}{median[way]:>10.1f} rows/s  {figures['rows_per_second'][way]}")
+        print(f"{way:<6}{medians[way]:>10.1f} rows/s  {figures['rows_per_second'][way]}")
     print("speed of ours, relative to the other trainings:", figures["ratio"])
-    if cuda:
+    if has_cuda:
         print("share of the matrix rate:", figures["share_of_matrix_rate"])
     write_json(args.json, figures)
 

@@ -22,7 +22,9 @@ GROUPS = {
         "publish": "builders.publish.publish_release:publish_release",
     },
 }
-VERBS = {verb: module for verbs in GROUPS.values() for verb, module in verbs.items()}
+VERBS: dict[str, str] = {}
+for _group_verbs in GROUPS.values():
+    VERBS |= _group_verbs
 
 if __name__ == "__main__":
     sys.exit(end_soon(main("builders", "Build release directories from public sources.", VERBS, groups=GROUPS)))

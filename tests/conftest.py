@@ -174,7 +174,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trust a file as soon as it is verified. No test changes a file twice within a tick of the disk's clock."""
-    monkeypatch.setattr("builders.core.cache._SETTLED", -1)
+    monkeypatch.setattr("builders.core.cache._SETTLED_AFTER", -1)
 
 
 _DRAWN: dict[bytes, dict[str, bytes]] = {}

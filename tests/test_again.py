@@ -190,7 +190,7 @@ def test_an_unchanged_file_is_hashed_once_and_a_changed_one_again(
     path = tmp_path / "file"
     path.write_text("a")
     first = cached_sha256(path)
-    monkeypatch.setattr("builders.core.cache._checksums", {})  # another process
+    monkeypatch.setattr("builders.core.cache._checksums_here", {})  # another process
     with monkeypatch.context() as patch:
         patch.setattr("builders.core.cache.sha256_of", lambda _: pytest.fail("the file is read"))
         assert cached_sha256(path) == first
@@ -205,7 +205,7 @@ def test_a_cut_checksum_in_the_cache_is_computed_again(tmp_path: Path, monkeypat
     first = cached_sha256(path)
     (note,) = (tmp_path / "cache" / "dureader_retrieval" / "checked").iterdir()
     note.write_text(first[:9])
-    monkeypatch.setattr("builders.core.cache._checksums", {})
+    monkeypatch.setattr("builders.core.cache._checksums_here", {})
     assert cached_sha256(path) == first == note.read_text()
 
 

@@ -31,7 +31,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ArchiveServer]:
     """A server of the tiny archive in the place of the published one, of which no checksum is known."""
     unknown = {**dureader_retrieval.ARCHIVE, "bytes": None, "md5": None, "sha256": None}
     monkeypatch.setattr(dureader_retrieval, "ARCHIVE", unknown)
-    monkeypatch.setattr(dureader_retrieval, "_PAUSE", 0)
+    monkeypatch.setattr(dureader_retrieval, "_FIRST_PAUSE", 0)
     monkeypatch.setattr(datasets.config, "HF_DATASETS_OFFLINE", False)
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     with ArchiveServer(archive()) as server:
@@ -290,7 +290,7 @@ def test_what_harms_is_deleted(load: Load, server: ArchiveServer, downloads: Pat
 
 
 def test_what_follows_has_a_limit_too(load: Load, server: ArchiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dureader_retrieval, "_LARGEST_CONTENT", 1 << 20)
+    monkeypatch.setattr(dureader_retrieval, "_LARGEST_CONTENT_BYTES", 1 << 20)
     server.replace(archive() + gzip.compress(bytes(3 << 20)))
     assert "unpacks to over" in fails(load)
 
@@ -350,9 +350,9 @@ def test_records_are_whole(records: list[Any], block: int, wrapped: bool, ascii_
     else:
         content = b"".join(json.dumps(record, ensure_ascii=ascii_only).encode() + b"\n" for record in records)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dureader_retrieval, "_BLOCK", block)
+        patch.setattr(dureader_retrieval, "_BLOCK_BYTES", block)
         file = io.BufferedReader(io.BytesIO(content))  # type: ignore[arg-type]
-        found = list(dureader_retrieval._records(file, "file"))
+        found = list(dureader_retrieval._read_records(file, "file"))
     assert [record for _, record in found] == records
     lines = content.decode().split("\n")
     numbers = [number for number, _ in found]

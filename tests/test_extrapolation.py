@@ -15,8 +15,8 @@ from releases import TEXTS, make_release, md5, put_stats, tables
 
 from baselines.measure.significance import of_means
 from baselines.reproduce.extrapolation_table import gap_interval
-from builders.add.extrapolation_sets import restrained
-from builders.add.vectors import clusters, directions, fixed_point, scale
+from builders.add.extrapolation_sets import draw_restrain_sets
+from builders.add.vectors import find_clusters, fixed_point, read_directions, scale
 from builders.core.errors import InputError
 from builders.core.files import sha256_of
 from builders.store.reader import Release, open_release
@@ -105,7 +105,7 @@ def write(path: Path, ids: list[str] = IDS, vectors: np.ndarray = VECTORS) -> Pa
 
 
 def read(*paths: Path, queries: list[str] = IDS, release: Any = None) -> np.ndarray:
-    return directions(paths, release, queries)
+    return read_directions(paths, release, queries)
 
 
 def test_files_together_hold_the_queries(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -191,9 +191,9 @@ def test_training_sets_are_those_of_brute_force(
                 possible, depth = max((possible, depth), (size, tried), key=lambda each: (each[0], -each[1]))
     if max(sizes) > possible:
         with pytest.raises(InputError, match=f"{max(sizes)} is too large .* use at most {possible}"):
-            restrained(ids, trains, tests, sizes, exclude, seed)
+            draw_restrain_sets(ids, trains, tests, sizes, exclude, seed)
         return
-    found = restrained(ids, trains, tests, sizes, exclude, seed)
+    found = draw_restrain_sets(ids, trains, tests, sizes, exclude, seed)
     assert [(chosen.size, chosen.kind) for chosen in found] == [
         (size, kind) for size in sorted(set(sizes)) for kind in ("interpolation", "extrapolation")
     ]
@@ -205,7 +205,7 @@ def test_training_sets_are_those_of_brute_force(
         # A smaller set is part of a larger set, drawn by the same command or by another command.
         assert set(extra.rows) <= largest and len(set(extra.rows)) == extra.size and extra.ranks == depth
         assert min(ranks[row] for row in extra.rows) > depth
-        alone = restrained(ids, trains, tests, [inter.size], exclude, seed)
+        alone = draw_restrain_sets(ids, trains, tests, [inter.size], exclude, seed)
         assert [each.rows.tolist() for each in alone] == [inter.rows.tolist(), extra.rows.tolist()]
 
 
@@ -214,7 +214,7 @@ def test_training_sets_are_those_of_brute_force(
 def test_a_cluster_holds_what_is_nearest_to_its_centre(sets: tuple[np.ndarray, np.ndarray], data: Any) -> None:
     vectors = sets[0]
     starts = data.draw(st.lists(st.integers(0, len(vectors) - 1), min_size=1, max_size=4, unique=True))
-    found = clusters(vectors, np.array(starts))
+    found = find_clusters(vectors, np.array(starts))
     assert (np.diff(np.bincount(found, minlength=len(starts))) <= 0).all()  # the largest cluster first
     sums = [vectors[found == number].sum(axis=0, dtype=float) for number in range(len(starts))]
     if all(total.any() for total in sums):

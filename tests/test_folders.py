@@ -327,7 +327,7 @@ def test_a_file_that_has_changed_is_looked_at_again(file: Path, change: Callable
 
 
 def test_a_file_that_has_only_just_changed_is_not_trusted_yet(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verified, "_SETTLED", 10**18)
+    monkeypatch.setattr(verified, "_SETTLED_AFTER", 10**18)
     look = Look()
     fault_once(file, "x", look)
     fault_once(file, "x", look)

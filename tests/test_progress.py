@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import Done, run
+from commands import SAMPLE, Done, run
 from releases import TEXTS, make_release, tables
 from tiny_kinds import write_multi_vector, write_sparse
 from tiny_models import write_cross, write_dual
@@ -76,6 +76,16 @@ def test_reranking_counts_pairs(tmp_path: Path) -> None:
     assert f"{pair_count:.2f}/{pair_count:.2f} " in done.stderr
 
 
+def test_mining_moves_within_a_window_of_queries(tmp_path: Path) -> None:
+    write_cross(tmp_path / "model")
+    release = release_with(tmp_path / "release", range(10, 50))
+    run("baselines", "bm25", "--release", release, "--split", "train", "--out", tmp_path / "run")
+    words = ["mine", "--release", release, "--run", tmp_path / "run", "--out", tmp_path / "out", "--cross-encoder"]
+    done = run("baselines", *words, tmp_path / "model", "--max-score", 2, "--batch-tokens", 50, "--device", "cpu")
+    shares = shares_of(done, "mine")
+    assert len(set(shares)) > 3 and shares == sorted(shares) and shares[-1] == 100
+
+
 def test_check_counts_bytes(tmp_path: Path) -> None:
     release = make_release(tmp_path / "release", tables(), rows_per_shard=2)
     done = run("builders", "check", "--release", release, code=None)
@@ -83,6 +93,19 @@ def test_check_counts_bytes(tmp_path: Path) -> None:
     assert len(set(shares_of(done, "read"))) > 3 and shares_of(done, "read")[-1] == 100
     assert re.search(rf"read: 100% {sum(sizes) / 1000:.1f}k/", done.stderr), done.stderr
     assert shares_of(done, "files")[-1] == 100
+
+
+def test_a_build_counts_bytes_and_then_texts(tmp_path: Path) -> None:
+    done = run("builders", "release", "--raw", SAMPLE, "--out", tmp_path / "release")
+    row_bytes = sum(path.stat().st_size for path in SAMPLE.glob("*.json"))
+    assert re.search(rf"label: 100% {row_bytes / 1000:.0f}k/", done.stderr), done.stderr
+    assert len(set(shares_of(done, "label"))) > 2
+    assert len(set(shares_of(done, "write"))) > 5 and shares_of(done, "write")[-1] == 100
+
+
+def test_check_counts_its_rules(tmp_path: Path) -> None:
+    done = run("builders", "check", "--release", make_release(tmp_path / "release", tables()), code=None)
+    assert len(set(shares_of(done, "rules"))) > 10 and shares_of(done, "rules")[-1] == 100
 
 
 def test_finished_work_is_no_measure_of_the_speed(caplog: pytest.LogCaptureFixture) -> None:

@@ -152,8 +152,8 @@ def test_a_task_that_kills_every_process_ends_the_build(cluster: Cluster, monkey
 
 
 def test_machines_with_other_packages_are_refused(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    versions = ray_engine._versions()
-    monkeypatch.setattr(ray_engine, "_versions", lambda: versions | {"pyarrow": "1.0"})
+    versions = ray_engine._installed_versions()
+    monkeypatch.setattr(ray_engine, "_installed_versions", lambda: versions | {"pyarrow": "1.0"})
     with RayEngine(cluster.address) as engine, pytest.raises(InputError, match=r"has pyarrow .* started with 1\.0"):
         list(engine.map(abs, [1]))
 

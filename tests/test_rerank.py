@@ -77,7 +77,7 @@ def test_scores_are_the_cross_encoders_in_the_runs_order(world: Path, tmp_path: 
 
 def test_batches_and_processes_change_nothing(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run_rerank(world, tmp_path / "a.run") == 0
-    monkeypatch.setattr(rerankers, "WINDOW", 3)
+    monkeypatch.setattr(rerankers, "QUERIES_PER_FILE", 3)
     assert run_rerank(world, tmp_path / "b.run", "--batch-tokens", "50", "--device", "cpu,cpu") == 0
     one, other = read_run(tmp_path / "a.run"), read_run(tmp_path / "b.run")
     assert one.rankings == other.rankings
@@ -97,7 +97,7 @@ def scoring_noted(scored: list[str], most: float = math.inf) -> Iterator[None]:
         return score(job, device, groups)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rerankers, "WINDOW", 1)
+        patch.setattr(rerankers, "QUERIES_PER_FILE", 1)
         patch.setattr(rerankers, "score_groups", noted)
         yield
 
@@ -245,8 +245,8 @@ def test_a_model_behind_an_endpoint_orders_the_passages(world: Path, ask: Ask) -
 
 
 def test_windows_carry_the_best_to_the_top(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rerankers, "SHOWN", 4)
-    monkeypatch.setattr(rerankers, "STEP", 2)
+    monkeypatch.setattr(rerankers, "PASSAGES_PER_WINDOW", 4)
+    monkeypatch.setattr(rerankers, "WINDOW_STEP", 2)
     found, server = ask(by_size)
     assert [texts[:2] for texts in found] == [BEST[:2]] * 4
     assert [len(shown(prompt)) for prompt in server.prompts] == [4] * 8
@@ -267,7 +267,7 @@ def test_passages_that_an_answer_lacks_keep_their_order(world: Path, ask: Ask, a
 
 
 def test_no_question_is_asked_again(world: Path, tmp_path: Path, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rerankers, "ASKED", 1)
+    monkeypatch.setattr(rerankers, "ENDPOINT_QUERIES_PER_FILE", 1)
     last = QUESTIONS["train"][0]
     with Chat(lambda prompt: 500 if last in prompt else by_size(prompt)) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)

@@ -68,8 +68,8 @@ _LINES = st.lists(_GOOD.map(" ".join) | st.lists(_FIELDS, max_size=7).map(" ".jo
 @given(lines=_LINES, end=st.sampled_from(["", "\n", "\n\n", " \n"]))
 def test_a_block_that_is_parsed_at_once_has_the_hits_of_its_lines(lines: list[str], end: str) -> None:
     block = ("\n".join(lines) + end).encode()
-    if table := runs._parsed(block):
-        assert table.equals(runs._by_line(block, Path("some.run"), 1))
+    if table := runs._parse_block(block):
+        assert table.equals(runs._parse_lines(block, Path("some.run"), 1))
 
 
 def test_trec_lines_are_ordered_by_score_then_rank(tmp_path: Path) -> None:

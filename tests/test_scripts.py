@@ -52,7 +52,7 @@ def test_a_script_without_a_main_guard_runs_once_and_ends(way: str, many_passage
         input=script if way == "stdin" else "",
         capture_output=True,
         text=True,
-        timeout=120,  # before the change, the script hung
+        timeout=600,  # before the change, the script hung
         env={**os.environ, "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(tmp_path / "cache")},
     )
     assert done.returncode == 0, done.stderr

@@ -247,9 +247,9 @@ def with_objects(call: VerbCall, arguments: dict[str, Any], in_memory: bool = Fa
         if or_object and arguments.get(option.name):
             value = arguments[option.name]
             if option.is_list:
-                changed[option.name] = [open_object(path, or_object.place) for path in value]
+                changed[option.name] = [open_object(path, or_object.class_target) for path in value]
             else:
-                changed[option.name] = open_object(value, or_object.place)
+                changed[option.name] = open_object(value, or_object.class_target)
     return changed
 
 

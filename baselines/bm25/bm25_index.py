@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from baselines.bm25.tokens import WORDS, Analyzer
-from baselines.core.passages import Cache, Rows, expect_ids_once, sample_rows, taken
+from baselines.core.passages import Cache, Rows, expect_ids_once, sample_rows, take_rows
 from builders.core.errors import InputError, log
 from builders.core.jobs import in_order, in_threads, process_pool
 from builders.core.progress import progress
@@ -17,9 +17,10 @@ from builders.store.layout import ROWS_PER_GROUP
 from builders.store.reader import Release
 from builders.store.runs import Columns, Hit
 
-_FORMAT = 4
+_FORMAT = 4  # increase the number when other texts or tokens are indexed
 INDEXES = Cache("bm25")
 _QUERIES_PER_TASK = 32
+_TEXTS_PER_TASK = 256
 _FEW_PASSAGES = 10_000  # fewer passages are segmented in less time than worker processes need to start
 
 
@@ -40,11 +41,16 @@ class Texts:
 
     def key(self, engine: str) -> dict[str, Any]:
         """Return everything that an index of the texts depends on, as JSON values."""
-        cut: dict[str, Any] = {} if self.max_chars is None else {"max_chars": self.max_chars}
+        key: dict[str, Any] = {}
+        if self.max_chars is not None:
+            key["max_chars"] = self.max_chars
         if self.sample is not None:
-            cut["sample"] = self.release.fingerprint(self.sample, self.split)
-        corpus = self.release.fingerprint(self.config, self.split)
-        return {**cut, "format": _FORMAT, "corpus": corpus, "segmenter": self.analyzer.version, "engine": engine}
+            key["sample"] = self.release.fingerprint(self.sample, self.split)
+        key["format"] = _FORMAT
+        key["corpus"] = self.release.fingerprint(self.config, self.split)
+        key["segmenter"] = self.analyzer.version
+        key["engine"] = engine
+        return key
 
     @cached_property
     def rows(self) -> Rows | None:
@@ -53,23 +59,33 @@ class Texts:
 
     def column(self, name: str, rows: int = ROWS_PER_GROUP) -> Iterator[pa.Array]:
         """Yield a column of the texts in batches of ``rows``."""
-        for batch in taken(self.release.batches(self.config, self.split, [name], rows), self.rows):
+        batches = self.release.batches(self.config, self.split, [name], rows)
+        for batch in take_rows(batches, self.rows):
             yield batch.column(name)
 
     def tokens(self, workers: int) -> Iterator[str]:
         """Yield the tokens of every text, joined by spaces, in order. ``workers`` processes segment the texts."""
+        # Check the passages before the long work.
         expect_ids_once(self.release, self.config, self.split)
-        total = self.release.rows(self.config, self.split) if self.rows is None else len(self.rows)
-        if total == 0:
+        text_count = self.release.rows(self.config, self.split)
+        if self.rows is not None:
+            text_count = len(self.rows)
+        if text_count == 0:
             raise InputError(f"has no passages in {self.config}/{self.split}", path=self.release.path)
-        texts = ([text[: self.max_chars] for text in some.to_pylist()] for some in self.column("text", rows=256))
-        with progress(total=total, unit="passage", label="index") as bar:
-            for found in segment_batches(texts, workers if total >= _FEW_PASSAGES else 1, self.analyzer):
-                yield from found
-                bar.update(len(found))
+        # One worker means that this process segments the texts.
+        if text_count < _FEW_PASSAGES:
+            workers = 1
+        with progress(total=text_count, unit="passage", label="index") as bar:
+            for token_batch in segment_batches(self._text_batches(), workers, self.analyzer):
+                yield from token_batch
+                bar.update(len(token_batch))
+
+    def _text_batches(self) -> Iterator[list[str]]:
+        for texts in self.column("text", rows=_TEXTS_PER_TASK):
+            yield [text[: self.max_chars] for text in texts.to_pylist()]
 
 
-def _segment(analyzer: Analyzer, texts: list[str]) -> list[str]:
+def _segment_texts(analyzer: Analyzer, texts: list[str]) -> list[str]:
     return [" ".join(analyzer(text)) for text in texts]
 
 
@@ -80,7 +96,8 @@ def segment_batches(batches: Iterable[list[str]], workers: int, analyzer: Analyz
     process. Raises :class:`InputError` if a process dies.
     """
     with process_pool(workers) as pool:
-        yield from in_order(pool, partial(_segment, analyzer), batches, 4 * workers)
+        # Four batches per process are read ahead, so that no process waits for the reader.
+        yield from in_order(pool, partial(_segment_texts, analyzer), batches, 4 * workers)
 
 
 class Index(abc.ABC):
@@ -90,16 +107,17 @@ class Index(abc.ABC):
     analyzer: Analyzer = WORDS  # queries must use the analyzer of the passages
 
     @abc.abstractmethod
-    def search_columns(self, ids: Sequence[str], queries: list[list[str]], top_k: int) -> Columns:
+    def search_columns(self, query_ids: Sequence[str], queries: list[list[str]], top_k: int) -> Columns:
         """Return each query's ``top_k`` best passages, by falling score, then by id. All scores exceed 0.
 
-        ``ids`` are the ids of the queries, and ``queries`` the tokens. Every passage with a token of the query is a
-        candidate. A token that occurs twice in the query counts twice, as in a match query of Elasticsearch.
+        ``query_ids`` are the ids of the queries, and ``queries`` the tokens. Every passage with a token of the query is
+        a candidate. A token that occurs twice in the query counts twice, as in a match query of Elasticsearch.
         """
 
     def search(self, words: list[str], top_k: int) -> list[Hit]:
         """Return the corpus ids and scores of the best passages of one query."""
-        return self.search_columns([""], [words], min(top_k, self.passages)).hits()[""]
+        query_id = ""
+        return self.search_columns([query_id], [words], min(top_k, self.passages)).hits()[query_id]
 
 
 def search_columns(index: Index, queries: Sequence[tuple[str, str]], top_k: int, threads: int) -> Iterator[Columns]:
@@ -109,15 +127,17 @@ def search_columns(index: Index, queries: Sequence[tuple[str, str]], top_k: int,
     of the query's tokens. A warning counts the queries without any token.
     """
     top_k = min(top_k, index.passages)  # engines reserve memory for every hit, or limit the hits of a search
-    empty = 0
     batches = (queries[start : start + _QUERIES_PER_TASK] for start in range(0, len(queries), _QUERIES_PER_TASK))
 
     def search_batch(batch: Sequence[tuple[str, str]]) -> tuple[Columns, int]:
-        words = [index.analyzer(text) for _, text in batch]
-        return index.search_columns([query for query, _ in batch], words, top_k), sum(not have for have in words)
+        """Return the hits of a batch, and the number of queries without a token."""
+        query_ids = [query_id for query_id, _ in batch]
+        token_lists = [index.analyzer(text) for _, text in batch]
+        return index.search_columns(query_ids, token_lists, top_k), token_lists.count([])
 
-    for part, without in in_threads(search_batch, batches, threads):
-        empty += without
-        yield part
-    if empty:
-        log.warning("%d of %d queries have no token (%s), so no hit", empty, len(queries), index.analyzer.version)
+    empty_count = 0
+    for hits, batch_empty_count in in_threads(search_batch, batches, threads):
+        empty_count += batch_empty_count
+        yield hits
+    if empty_count:
+        log.warning("%d of %d queries have no token (%s), so no hit", empty_count, len(queries), index.analyzer.version)

@@ -27,13 +27,19 @@ from builders.core.redaction import register_secret, without_credentials
 from builders.core.reply_limits import run_within
 from builders.store.runs import Columns, Hit, best_first, columns_of
 
+_VERSION = "elasticsearch 1"  # increase the number when the mappings change
 API_KEY = "ELASTICSEARCH_API_KEY"  # environment variable
 _WINDOW = 100_000  # largest number of hits per search
-_TRIES, _BUSY = 8, (429, 502, 503, 504)
+_TRIES = 8  # tries of a request to a busy server
+_BUSY = (429, 502, 503, 504)  # HTTP statuses of a busy server
+_FORBIDDEN = (401, 403)  # HTTP statuses of a request without the right credentials
+_PAUSE = 0.5  # seconds before the first retry of rejected passages; each further pause is twice as long
 # Limits of one reply.
 REPLY_SECONDS = 600
 REPLY_BYTES = 1 << 30
-_PAUSE = 0.5  # seconds before the first retry of rejected passages; each further pause is twice as long
+_READ_BYTES = 1 << 16  # bytes of a reply that are read at a time
+_EXTRA_HITS = 10  # hits beyond the top k in the first search, which show if passages tie with the last hit
+_TIE = 1e-6  # relative difference of two 32-bit sums of the same numbers, at most
 _RANKED = {"sort": [{"_score": "desc"}, {"id": "asc"}], "track_total_hits": False}
 _INDEX = {
     "number_of_shards": 1,
@@ -59,7 +65,11 @@ class _TooLong(Exception):
 
 
 class LimitedNode(Urllib3HttpNode):
-    """A connection to the server whose replies have limits of time and size."""
+    """A connection to the server whose replies have limits of time and size.
+
+    The client has no option for the size of a reply. This node therefore replaces ``urlopen`` of its own urllib3 pool,
+    which Urllib3HttpNode of elastic-transport 8 calls for every request. Other pools are not changed.
+    """
 
     def __init__(self, config: NodeConfig) -> None:
         super().__init__(config)
@@ -70,11 +80,12 @@ class LimitedNode(Urllib3HttpNode):
         response: Any = self._plain_urlopen(method, target, preload_content=False, **options)
         content = bytearray()
         try:
-            for part in response.stream(1 << 16, decode_content=True):
-                content += part
+            for block in response.stream(_READ_BYTES, decode_content=True):
+                content += block
                 if len(content) > REPLY_BYTES:
                     raise _TooLong
         finally:
+            # Only a connection whose reply is read to the end can be used for the next request.
             if len(content) > REPLY_BYTES:
                 response.close()  # the rest of the reply is not read
             else:
@@ -88,6 +99,7 @@ class LimitedNode(Urllib3HttpNode):
         except TimeoutError:
             raise TransportError(f"no complete reply within {REPLY_SECONDS} seconds") from None
         except ConnectionError as error:
+            # The node wraps every exception of a request in a ConnectionError.
             if any(isinstance(cause, _TooLong) for cause in error.errors):
                 raise TransportError(f"a reply has over {REPLY_BYTES:,} bytes") from None
             raise
@@ -97,31 +109,43 @@ class ElasticsearchIndex(Index):
     """An index on a server. ``address`` is the server's URL without credentials."""
 
     def __init__(self, client: Elasticsearch, address: str, name: str, texts: Texts) -> None:
-        self.client, self.address, self.name, self.analyzer = client, address, name, texts.analyzer
+        self.client = client
+        self.address = address
+        self.name = name
+        self.analyzer = texts.analyzer
         self.passages = texts.release.rows(texts.config, texts.split)
 
-    def search_columns(self, ids: Sequence[str], queries: list[list[str]], top_k: int) -> Columns:
+    def search_columns(self, query_ids: Sequence[str], queries: list[list[str]], top_k: int) -> Columns:
         if top_k > _WINDOW:
             raise InputError(f"--top-k {top_k}: Elasticsearch returns at most {_WINDOW} passages per search")
-        found: list[list[Hit]] = [[] for _ in queries]
-        sizes = {number: min(top_k + 10, _WINDOW) for number, words in enumerate(queries) if words}
+        hits_by_query: list[list[Hit]] = [[] for _ in queries]
+        # Number of hits to request, by the number of the query. Queries without a token have no hit.
+        sizes = {number: min(top_k + _EXTRA_HITS, _WINDOW) for number, words in enumerate(queries) if words}
+        # Search until each query has a hit below the top k that does not tie. Most queries need one search.
         while sizes:
-            asked = ((size, {"match": {"text": {"query": " ".join(queries[n])}}}) for n, size in sizes.items())
-            searches = [each for size, query in asked for each in ({}, {**_RANKED, "size": size, "query": query})]
-            with _one_line(self.address):
+            searches: list[dict[str, Any]] = []
+            for number, size in sizes.items():
+                query = {"match": {"text": {"query": " ".join(queries[number])}}}
+                searches.append({})  # the header of a search, which could name another index
+                searches.append({**_RANKED, "size": size, "query": query})
+            with _one_line_errors(self.address):
                 responses = self.client.msearch(index=self.name, searches=searches)["responses"]
             for (number, size), response in zip(list(sizes.items()), responses, strict=True):
                 if "error" in response:
-                    raise self._failed(response)
-                hits = [(hit["sort"][1], float(hit["sort"][0])) for hit in response["hits"]["hits"]]
-                found[number], is_sure = _settle(hits, top_k)
-                if is_sure or not len(hits) == size < _WINDOW:
-                    del sizes[number]
-                else:  # further passages may tie with the last hit
+                    raise self._error_of(response)
+                hits: list[Hit] = []
+                for hit in response["hits"]["hits"]:
+                    score, corpus_id = hit["sort"]
+                    hits.append((corpus_id, float(score)))
+                hits_by_query[number], is_settled = _settle_ties(hits, top_k)
+                has_further_hits = len(hits) == size < _WINDOW
+                if not is_settled and has_further_hits:  # further passages may tie with the last hit
                     sizes[number] = min(4 * size, _WINDOW)
-        return columns_of(list(zip(ids, found, strict=True)))
+                else:
+                    del sizes[number]
+        return columns_of(list(zip(query_ids, hits_by_query, strict=True)))
 
-    def is_whole(self, key: dict[str, Any]) -> bool:
+    def is_complete(self, key: dict[str, Any]) -> bool:
         """True if the server's index is complete and has every passage."""
         if not self.client.indices.exists(index=self.name):
             return False
@@ -135,63 +159,88 @@ class ElasticsearchIndex(Index):
         """Create and fill the index, with ``workers`` processes. An existing index is replaced."""
         indices = self.client.indices
         indices.delete(index=self.name, ignore_unavailable=True)
-        bm25 = {"tokens": {"type": "BM25", "k1": key["k1"], "b": key["b"]}}
+        similarity = {"tokens": {"type": "BM25", "k1": key["k1"], "b": key["b"]}}
+        # Without refreshes, the server writes fewer and larger segments.
         indices.create(
             index=self.name,
-            settings={"index": {**_INDEX, "refresh_interval": "-1", "similarity": bm25}},
+            settings={"index": {**_INDEX, "refresh_interval": "-1", "similarity": similarity}},
             mappings={**_MAPPINGS, "_meta": {"key": key, "whole": False}},
         )
-        ids = chain.from_iterable(some.to_pylist() for some in texts.column("_id"))
-        # The row number is the _id, so that a passage that is sent twice after a lost response is stored once.
-        rows = enumerate(zip(ids, texts.tokens(workers), strict=True))
-        actions = ({"_id": str(row), "id": corpus_id, "text": text} for row, (corpus_id, text) in rows)
-        options: dict[str, Any] = {"chunk_size": 2_000, "max_chunk_bytes": 4 << 20, "raise_on_error": False}
-        options |= {"max_retries": _TRIES - 1, "initial_backoff": _PAUSE, "retry_on_status": _BUSY}
-        for _, failed in streaming_bulk(self.client, actions, index=self.name, yield_ok=False, **options):
-            raise self._failed(failed["index"])
+        failures = streaming_bulk(
+            self.client,
+            _bulk_actions(texts, workers),
+            index=self.name,
+            yield_ok=False,
+            chunk_size=2_000,
+            max_chunk_bytes=4 << 20,
+            raise_on_error=False,
+            max_retries=_TRIES - 1,
+            initial_backoff=_PAUSE,
+            retry_on_status=_BUSY,
+        )
+        for _, failure in failures:
+            raise self._error_of(failure["index"])
+        # Make the passages visible to searches, and return to the default refreshes.
         indices.refresh(index=self.name)
         indices.put_settings(index=self.name, settings={"index": {"refresh_interval": None}})
+        # Only now is the index marked as complete.
         indices.put_mapping(index=self.name, meta={"key": key, "whole": True})
 
-    def _failed(self, answer: dict[str, Any]) -> InputError:
-        return InputError(f"{self.address}: {self.name}: {_reason(answer['status'], answer)}")
+    def _error_of(self, response: dict[str, Any]) -> InputError:
+        return InputError(f"{self.address}: {self.name}: {_error_text(response['status'], response)}")
+
+
+def _bulk_actions(texts: Texts, workers: int) -> Iterator[dict[str, str]]:
+    """Yield the passages as actions of a bulk request.
+
+    The row number is the _id, so that a passage that is sent twice after a lost response is stored once.
+    """
+    ids = chain.from_iterable(batch.to_pylist() for batch in texts.column("_id"))
+    for row, (corpus_id, tokens) in enumerate(zip(ids, texts.tokens(workers), strict=True)):
+        yield {"_id": str(row), "id": corpus_id, "text": tokens}
 
 
 @contextmanager
-def _one_line(address: str) -> Iterator[None]:
+def _one_line_errors(address: str) -> Iterator[None]:
+    """Raise an error of the client or the server as an :class:`InputError` of one line."""
     try:
         yield
     except UnsupportedProductError:
         raise InputError(f"{address}: this server is not Elasticsearch; correct --address") from None
     except ApiError as error:
-        raise InputError(f"{address}: {_reason(error.status_code, error.body)}") from None
+        raise InputError(f"{address}: {_error_text(error.status_code, error.body)}") from None
     except TransportError as error:
         raise InputError(f"{address}: {error.message}") from None
 
 
-def _reason(status: int, body: Any) -> str:
+def _error_text(status: int, body: Any) -> str:
+    """Return the status and the reason of a reply. The body is an object with an error, or a text."""
     error = body.get("error", "") if isinstance(body, dict) else body
-    words = error.get("reason", "") if isinstance(error, dict) else error
-    hint = f" (USER:PASSWORD@ in --address, or {API_KEY})" if status in (401, 403) else ""
-    return f"HTTP {status}: {words}{hint}"
+    reason = error.get("reason", "") if isinstance(error, dict) else error
+    hint = ""
+    if status in _FORBIDDEN:
+        hint = f" (USER:PASSWORD@ in --address, or {API_KEY})"
+    return f"HTTP {status}: {reason}{hint}"
 
 
-def _settle(found: list[Hit], top_k: int) -> tuple[list[Hit], bool]:
-    """Return the best ``top_k`` hits, and True if no passage after ``found`` can tie with the last of these hits.
+def _settle_ties(server_hits: list[Hit], top_k: int) -> tuple[list[Hit], bool]:
+    """Return the best ``top_k`` hits, and True if no later passage can tie with the last of these hits.
 
-    ``found`` has descending scores. The server adds 32-bit numbers in varying order, so equal scores may differ by a
-    rounding error. Such scores become equal, and hits with equal scores are sorted by id.
+    ``server_hits`` have descending scores. The server adds 32-bit numbers in varying order, so equal scores may differ
+    by a rounding error. Such scores become equal, and hits with equal scores are sorted by id.
     """
     hits: list[Hit] = []
-    previous, shown, is_sure = np.inf, 0.0, False
-    for corpus_id, score in found:
-        if previous == np.inf or previous - score > 1e-6 * previous:
-            if is_sure := len(hits) >= top_k:
-                break
-            shown = float(str(np.float32(score)))  # the fewest digits that identify a float32
-        previous = score
-        hits.append((corpus_id, shown))
-    return best_first(hits)[:top_k], is_sure
+    previous_score = np.inf
+    tied_score = 0.0  # score of the current group of ties
+    for corpus_id, score in server_hits:
+        is_new_group = previous_score == np.inf or previous_score - score > _TIE * previous_score
+        if is_new_group and len(hits) >= top_k:
+            return best_first(hits)[:top_k], True
+        if is_new_group:
+            tied_score = float(str(np.float32(score)))  # the fewest digits that identify a float32
+        previous_score = score
+        hits.append((corpus_id, tied_score))
+    return best_first(hits)[:top_k], False
 
 
 def open_remote(
@@ -202,11 +251,15 @@ def open_remote(
     parts = urlsplit(url)
     if ca_certs is not None and (parts.scheme != "https" or not ca_certs.is_file()):
         raise InputError("--ca-certs: expected a file of certificates (PEM) and an https --address", path=ca_certs)
-    options: dict[str, Any] = {"ca_certs": str(ca_certs)} if ca_certs else {}
+    options: dict[str, Any] = {}
+    if ca_certs:
+        options["ca_certs"] = str(ca_certs)
+    # Credentials in the address are used before the environment's key.
     if "@" not in parts.netloc and os.environ.get(API_KEY):
         options["api_key"] = os.environ[API_KEY]
     register_secret(url)
     logging.getLogger("elastic_transport").setLevel(logging.ERROR)  # this logger reports every request
+    # The constructor checks the form of the address. It sends no request.
     try:
         client = Elasticsearch(
             url,
@@ -220,13 +273,16 @@ def open_remote(
         raise InputError(
             f"--address {without_credentials(address)!r}: expected http(s)://[USER:PASSWORD@]HOST:PORT"
         ) from None
-    key = {**texts.key("elasticsearch 1"), "k1": k1, "b": b}
-    shown, name = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}", f"dureader-retrieval-{key_of(key)}"
-    index = ElasticsearchIndex(client, shown, name, texts)
-    with _one_line(shown):
-        client.info()
-        whole = index.is_whole(key)
-        if not whole:
+    # The index's name has the hash of everything that the index depends on, so another k1 gets another index.
+    key = texts.key(_VERSION) | {"k1": k1, "b": b}
+    plain_address = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"  # without credentials
+    name = f"dureader-retrieval-{key_of(key)}"
+    index = ElasticsearchIndex(client, plain_address, name, texts)
+    with _one_line_errors(plain_address):
+        client.info()  # raises an error for a server that is not Elasticsearch
+        is_complete = index.is_complete(key)
+        if not is_complete:
             index.fill(texts, workers, key)
-    log.info("BM25 index %s: %s/%s (%d passages)", "reused" if whole else "built", shown, name, index.passages)
+    action = "reused" if is_complete else "built"
+    log.info("BM25 index %s: %s/%s (%d passages)", action, plain_address, name, index.passages)
     return index

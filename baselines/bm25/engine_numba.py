@@ -4,11 +4,34 @@ An index is written in bounded memory. The bytes of its files do not depend on t
 invert chunks of passages, outside the interpreter's lock. Then each range of term hashes is merged over all chunks. A
 64-bit hash identifies a term. The probability of a collision among ten million terms is 3 in a million.
 
-The search is MaxScore (Turtle and Flood 1995), chunk by chunk, as in Lucene since version 9. The largest contribution
-of a term in a chunk bounds the term's contribution to each passage. Terms with small weights, whose bounds together
-cannot lift a passage into the top k, are looked up only for passages with another term of the query. Contributions are
-integers, because the weights of a query are scaled to a sum of 2 ** 30. Sums therefore do not depend on the order of
-addition, and ties are exact.
+The files of an index of two passages, "a b b" and "b c"::
+
+    pairs     (1, 2)    (1, 3)    (2, 3)              each (count of a term in a passage, length of the passage)
+    postings  0: 1      0: 2      1: 0      1: 0      row within the chunk: index in pairs
+    start     0         1                   3      4  first posting of each list, and the end of the last list
+    chunk     0         0                   0         chunk of each list
+    lists     0         1                   2      3  first list of each term, and the end of the last term
+    terms     a         b                   c         stored as hashes, and sorted by them
+
+A score depends on a passage only through the pair of count and length. There are few pairs, so a new k1 or b needs one
+new value for each pair, and the postings stay the same.
+
+The search is MaxScore (Turtle and Flood 1995, "Query evaluation: strategies and optimizations"), chunk by chunk, as in
+Lucene since version 9. The largest contribution of a term in a chunk bounds the term's contribution to each passage.
+Terms with small weights, whose bounds together cannot lift a passage into the top k, are looked up only for passages
+with another term of the query. An example, if the k-th best score so far is 10::
+
+    term       bound in this chunk   sum of the bounds so far
+    the        2                     2     < 10: looked up
+    of         5                     7     < 10: looked up
+    retrieval  9                     16   >= 10: all postings are read
+
+A passage with only "the" and "of" scores at most 7, so the postings of "retrieval" have every passage that can reach
+10. If "retrieval" adds 4 to a passage, the other terms can still lift the score to 4 + 7. "of" is looked up first, by
+binary search. If the passage lacks "of", "the" is not looked up, because 4 + 2 is below 10.
+
+Contributions are integers, because the weights of a query are scaled to a sum of 2 ** 30. Sums therefore do not depend
+on the order of addition, and ties are exact.
 """
 
 from __future__ import annotations
@@ -17,7 +40,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -33,12 +56,30 @@ from builders.store.runs import Columns
 
 VERSION = "numba 2"  # increase the number when the file format changes
 _IDS = "ids"  # file of the corpus ids, in row order
+Array = npt.NDArray[Any]
+
+# A posting has the row within the chunk in its upper bits, and the index of a pair in its lower bits.
+_PAIR_BITS = 16
+_PAIR_MASK = (1 << _PAIR_BITS) - 1
+# A pair has the count of the term in its upper bits, and the code of the passage's length in its lower bits.
+_CODE_BITS = 8
+_CODE_MASK = (1 << _CODE_BITS) - 1
+
+CHUNK = 1 << 14  # passages per chunk, so that the sums of a chunk fit into the fastest caches of a CPU
+_LISTS = 1 << 20  # lists per task of a thread
+_RANGES = 64  # number of ranges of the term hashes
+_RANGE_SHIFT = 58  # the upper 6 bits of a hash are the number of its range
+
+_WEIGHT_SUM = 2**30  # sum of a query's integer weights
 _SHARE = 26  # fractional bits of a share tf / (tf + norm), the saturated count of a term
 _BOUND = 11  # low bits that are dropped from the largest share of a list, so that 16 bits suffice
-_LISTS = 1 << 20  # lists per task of a thread
-Array = npt.NDArray[Any]
-CHUNK = 1 << 14  # passages per chunk, so that the sums of a chunk fit into the fastest caches of a CPU
-_RANGES = 64  # number of ranges of the term hashes
+_DIGITS = 11  # digits of a query's largest possible score
+
+# Constants of the hash of a word: the first 64 fractional bits of pi, and the multiplier of the mixer rrmxmx (Pelle
+# Evensen), which XXH3 uses, too.
+_HASH_START = 0x243F6A8885A308D3
+_HASH_MULTIPLIER = 0x9FB21C651E98DF25
+
 FILES = {
     "terms": np.int64,  # hashes, sorted
     "lists": np.uint32,  # first list of each term; a term has a list for each chunk in which it occurs
@@ -48,177 +89,342 @@ FILES = {
     "pairs": np.int64,  # 256 * (count of the term in the passage) + (code of the passage's length), sorted
     "tokens": np.int64,  # number of passages, of passages with a token, and of tokens
 }
-# Passage lengths by code, as Lucene's SmallFloat.byte4ToInt: exact below 40, then four significant bits.
-LENGTHS = np.array([n if n < 24 else 24 + (n % 8 if n < 32 else (n % 8 + 8) << (n // 8 - 4)) for n in range(256)])
+
+_EXACT_CODES = 24  # smaller codes are the lengths themselves
+_MANTISSA = 8  # codes with the same exponent
+
+
+def _decode_length(code: int) -> int:
+    """Return the passage length of a code of 8 bits, as Lucene's SmallFloat.byte4ToInt.
+
+    A code from 24 on is a small float: 24 + 8 * exponent + mantissa. Lengths below 40 are exact. Longer ones have four
+    significant bits above 24, for example 40, 42, 44 ... 54, 56, 60, 64 ...
+    """
+    if code < _EXACT_CODES:
+        return code
+    exponent, mantissa = divmod(code - _EXACT_CODES, _MANTISSA)
+    if exponent == 0:
+        return _EXACT_CODES + mantissa
+    return _EXACT_CODES + ((_MANTISSA + mantissa) << (exponent - 1))
+
+
+LENGTHS = np.array([_decode_length(code) for code in range(256)])  # passage length by code, ascending
 
 
 def hashes_of(words: pa.StringArray) -> Array:
     """Return a 64-bit hash for each word."""
     _, ends, data = words.buffers()
-    found = _hashes(np.frombuffer(data or b"", np.uint8), np.frombuffer(ends, np.int32), len(words))
-    return np.asarray(found).view(np.int64)
+    word_bytes = np.frombuffer(data or b"", np.uint8)
+    word_hashes = _hash_words(word_bytes, np.frombuffer(ends, np.int32), len(words))
+    return np.asarray(word_hashes).view(np.int64)
 
 
 @compiled
-def _hashes(data, ends, words):  # type: ignore[no-untyped-def]
-    codes = np.full(words, 0x243F6A8885A308D3, np.uint64)
-    for word in range(words):
-        for byte in range(ends[word], ends[word + 1]):
-            codes[word] = (codes[word] ^ np.uint64(data[byte])) * np.uint64(0x9FB21C651E98DF25)
-            codes[word] ^= codes[word] >> np.uint64(32)
-    return codes
+def _hash_words(word_bytes, ends, word_count):  # type: ignore[no-untyped-def]
+    """Hash the words of an Arrow column: word n has the bytes from ``ends[n]`` to ``ends[n + 1]``.
+
+    Each byte is mixed in as in FNV-1a: xor, then multiply. Then the upper half is xored into the lower half, because a
+    multiplication moves bits only upwards.
+    """
+    word_hashes = np.full(word_count, _HASH_START, np.uint64)
+    for word in range(word_count):
+        for position in range(ends[word], ends[word + 1]):
+            word_hashes[word] = (word_hashes[word] ^ np.uint64(word_bytes[position])) * np.uint64(_HASH_MULTIPLIER)
+            word_hashes[word] ^= word_hashes[word] >> np.uint64(32)
+    return word_hashes
 
 
-def _invert(texts: list[str]) -> dict[str, Any]:
+def _invert_chunk(texts: list[str]) -> dict[str, Any]:
     """Return the postings of one chunk of passages, sorted by the hashes of the terms."""
-    split = pc.split_pattern(pa.array([text or None for text in texts], pa.string()), " ")
-    lengths = pc.list_value_length(split).fill_null(0).to_numpy()
-    words = split.flatten().dictionary_encode()
-    hashes = hashes_of(words.dictionary)
-    order = np.argsort(hashes)
-    rank = np.empty(len(order), np.int64)
-    rank[order] = np.arange(len(order))
-    keys = np.sort(rank[words.indices.to_numpy()] * CHUNK + np.repeat(np.arange(len(texts)), lengths))
-    first = np.flatnonzero(np.diff(keys, prepend=-1))
-    counts, keys = np.diff(first, append=len(keys)), keys[first]
-    codes = np.searchsorted(LENGTHS, lengths, side="right") - 1
-    pairs = pa.array(counts << 8 | codes[keys % CHUNK]).dictionary_encode()
-    starts = np.searchsorted(keys, np.arange(len(order) + 1) * CHUNK)
-    cuts = np.searchsorted(hashes[order] >> 58, np.arange(_RANGES + 1) - _RANGES // 2)
+    # A passage without tokens becomes a null, because Arrow splits "" into one empty token.
+    split_texts = pc.split_pattern(pa.array([text or None for text in texts], pa.string()), " ")
+    lengths = pc.list_value_length(split_texts).fill_null(0).to_numpy()
+    tokens = split_texts.flatten().dictionary_encode()
+    term_hashes = hashes_of(tokens.dictionary)
+    # Arrow numbers the terms by first occurrence. Here they are numbered by hash.
+    hash_order = np.argsort(term_hashes)
+    term_numbers = np.empty(len(hash_order), np.int64)
+    term_numbers[hash_order] = np.arange(len(hash_order))
+    sorted_hashes = term_hashes[hash_order]
+    # Sort all tokens by term, and by row within a term, in one pass: the term is the upper part of a key, the row the
+    # lower part. Equal keys are neighbours then. Each run of equal keys becomes a posting, and its length the count.
+    token_rows = np.repeat(np.arange(len(texts)), lengths)
+    token_keys = np.sort(term_numbers[tokens.indices.to_numpy()] * CHUNK + token_rows)
+    run_starts = np.flatnonzero(np.diff(token_keys, prepend=-1))
+    counts = np.diff(run_starts, append=len(token_keys))
+    posting_keys = token_keys[run_starts]
+    posting_rows = posting_keys % CHUNK
+    length_codes = np.searchsorted(LENGTHS, lengths, side="right") - 1
+    pairs = pa.array(counts << _CODE_BITS | length_codes[posting_rows]).dictionary_encode()
+    list_starts = np.searchsorted(posting_keys, np.arange(len(hash_order) + 1) * CHUNK)
+    # The first list and the first posting of each range of hashes. Hashes are signed, so the ranges begin at -32.
+    range_lists = np.searchsorted(sorted_hashes >> _RANGE_SHIFT, np.arange(_RANGES + 1) - _RANGES // 2)
     return {
-        "hash": hashes[order],
-        "size": np.diff(starts),
-        "postings": (keys % CHUNK << 16 | pairs.indices.to_numpy()).astype(np.uint32),
+        "hash": sorted_hashes,
+        "size": np.diff(list_starts),
+        "postings": (posting_rows << _PAIR_BITS | pairs.indices.to_numpy()).astype(np.uint32),
         "pairs": pairs.dictionary.to_numpy(),
-        "cuts": np.stack([cuts, starts[cuts]], 1),
+        "cuts": np.stack([range_lists, list_starts[range_lists]], 1),
         "tokens": np.array([len(lengths), np.count_nonzero(lengths), lengths.sum()]),
     }
 
 
-def _merge(folder: Path, chunks: list[dict[str, Any]], pairs: Array, number_of_range: int) -> dict[str, Any]:
-    """Merge one range of hashes over all chunks. In the result, lists and postings are numbered from 0."""
+def _merge_range(folder: Path, chunks: list[dict[str, Any]], pairs: Array, range_number: int) -> dict[str, Array]:
+    """Merge one range of hashes over all chunks. In the result, lists and postings are numbered from 0.
 
-    def read(number: int, name: str, dtype: Any, cut: Array) -> Array:
-        path, offset = folder / f"{name}-{number}.chunk", int(cut[0]) * np.dtype(dtype).itemsize
-        return np.fromfile(path, dtype, int(cut[1] - cut[0]), offset=offset)
+    ``chunks`` are the results of :func:`_invert_chunk`, without the columns that are in files. ``pairs`` are the
+    distinct pairs of all chunks, sorted.
+    """
 
-    found = []
-    for number, chunk in enumerate(chunks):
-        lists, cut = chunk["cuts"][number_of_range : number_of_range + 2].T
-        hashes, sizes = read(number, "hash", np.int64, lists), read(number, "size", np.int64, lists)
-        postings = read(number, "postings", np.uint32, cut)
-        indices = np.searchsorted(pairs, chunk["pairs"]).astype(np.uint32)
-        postings = postings >> 16 << 16 | indices[postings & 0xFFFF]
-        found.append((hashes, sizes, np.full(len(hashes), number), postings))
-    hashes, sizes, numbers, postings = map(np.concatenate, zip(*found, strict=True))
-    order = np.argsort(hashes, kind="stable")
-    terms, first = np.unique(hashes[order], return_index=True)
-    begins, sizes = (np.cumsum(sizes) - sizes)[order], sizes[order]
-    start = np.cumsum(sizes) - sizes
-    take = np.repeat(begins - start, sizes) + np.arange(len(postings))
-    return dict(zip(FILES, (terms, first, numbers[order], start, postings[take]), strict=False))
+    def read_column(chunk_number: int, name: str, dtype: Any, limits: Array) -> Array:
+        start, stop = limits.tolist()
+        offset = start * np.dtype(dtype).itemsize
+        return np.fromfile(folder / f"{name}-{chunk_number}.chunk", dtype, stop - start, offset=offset)
+
+    hash_parts = []
+    size_parts = []
+    chunk_parts = []
+    posting_parts = []
+    for chunk_number, chunk in enumerate(chunks):
+        list_limits, posting_limits = chunk["cuts"][range_number : range_number + 2].T
+        hashes = read_column(chunk_number, "hash", np.int64, list_limits)
+        postings = read_column(chunk_number, "postings", np.uint32, posting_limits)
+        # A posting has the index of a pair in the chunk's own pairs. Replace it by the index in all pairs.
+        pair_numbers = np.searchsorted(pairs, chunk["pairs"]).astype(np.uint32)
+        posting_rows = postings >> _PAIR_BITS << _PAIR_BITS
+        hash_parts.append(hashes)
+        size_parts.append(read_column(chunk_number, "size", np.int64, list_limits))
+        chunk_parts.append(np.full(len(hashes), chunk_number))
+        posting_parts.append(posting_rows | pair_numbers[postings & _PAIR_MASK])
+    # Sort the lists by hash. The sort is stable, so the lists of a term are in the order of the chunks.
+    all_hashes = np.concatenate(hash_parts)
+    order = np.argsort(all_hashes, kind="stable")
+    terms, first_lists = np.unique(all_hashes[order], return_index=True)
+    # Move each list's postings to the list's new position.
+    all_sizes = np.concatenate(size_parts)
+    old_starts = (np.cumsum(all_sizes) - all_sizes)[order]
+    sizes = all_sizes[order]
+    new_starts = np.cumsum(sizes) - sizes
+    all_postings = np.concatenate(posting_parts)
+    old_positions = np.repeat(old_starts - new_starts, sizes) + np.arange(len(all_postings))
+    return {
+        "terms": terms,
+        "lists": first_lists,
+        "chunk": np.concatenate(chunk_parts)[order],
+        "start": new_starts,
+        "postings": all_postings[old_positions],
+    }
 
 
 def write_index(folder: Path, texts: Iterable[str], ids: Iterable[pa.Array], threads: int) -> None:
     """Write an index into a new folder, with ``threads`` threads.
 
     ``texts`` has the tokens of each passage, joined by one space. ``ids`` has the corpus ids in the same order.
+
+    Raises:
+        InputError: the corpus is too large for the file format.
     """
-    chunks, texts = [], iter(texts)
-    lists_of_texts = iter(lambda: list(islice(texts, CHUNK)), [])
-    for number, chunk in enumerate(in_threads(_invert, lists_of_texts, threads, threads + 1)):
+    # Invert the chunks. The large columns of a chunk wait in files.
+    chunks = []
+    text_iterator = iter(texts)
+    text_chunks = iter(lambda: list(islice(text_iterator, CHUNK)), [])
+    for number, chunk in enumerate(in_threads(_invert_chunk, text_chunks, threads, threads + 1)):
         for name in ("hash", "size", "postings"):
             chunk.pop(name).tofile(folder / f"{name}-{number}.chunk")
         chunks.append(chunk)
+    # Number the pairs of all chunks, and check that all numbers fit into the columns of the files.
     pairs = np.unique(np.concatenate([chunk["pairs"] for chunk in chunks]))
-    lists, postings = np.sum([chunk["cuts"][-1] for chunk in chunks], axis=0)
-    if len(pairs) > 1 << 16 or max(lists, postings) >= 2**32:
+    list_total, posting_total = np.sum([chunk["cuts"][-1] for chunk in chunks], axis=0)
+    if len(pairs) > 1 << _PAIR_BITS or max(list_total, posting_total) >= 2**32:
         raise InputError(
-            f"{postings} postings with {len(pairs)} pairs of count and length are too many for the numba engine; "
+            f"{posting_total} postings with {len(pairs)} pairs of count and length are too many for the numba engine; "
             "use --engine elasticsearch"
         )
-    _append(folder, {"pairs": pairs, "tokens": np.sum([chunk["tokens"] for chunk in chunks], axis=0)})
-    done = np.zeros(2, np.int64)
-    for merged in in_threads(
-        lambda number: _merge(folder, chunks, pairs, number), range(_RANGES), threads, threads + 1
-    ):
-        _append(folder, {**merged, "lists": merged["lists"] + done[0], "start": merged["start"] + done[1]})
-        done += len(merged["chunk"]), len(merged["postings"])
-    _append(folder, {"lists": done[:1], "start": done[1:]})
-    for path in folder.glob("*.chunk"):
-        path.unlink()
+    _append_columns(folder, {"pairs": pairs, "tokens": np.sum([chunk["tokens"] for chunk in chunks], axis=0)})
+
+    # Merge the ranges of hashes, and append the ranges in ascending order.
+    def merge(range_number: int) -> dict[str, Array]:
+        return _merge_range(folder, chunks, pairs, range_number)
+
+    list_count = 0
+    posting_count = 0
+    for merged in in_threads(merge, range(_RANGES), threads, threads + 1):
+        columns = dict(merged)
+        columns["lists"] = merged["lists"] + list_count
+        columns["start"] = merged["start"] + posting_count
+        _append_columns(folder, columns)
+        list_count += len(merged["chunk"])
+        posting_count += len(merged["postings"])
+    # The ends of the last term and of the last list.
+    _append_columns(folder, {"lists": np.array([list_count]), "start": np.array([posting_count])})
+    for chunk_path in folder.glob("*.chunk"):
+        chunk_path.unlink()
     write_strings(folder / _IDS, ids)
 
 
-def _append(folder: Path, values: dict[str, Any]) -> None:
-    for name, each in values.items():
+def _append_columns(folder: Path, columns: dict[str, Array]) -> None:
+    for name, column in columns.items():
         with open(folder / name, "ab") as file:
-            each.astype(FILES[name], copy=False).tofile(file)
+            column.astype(FILES[name], copy=False).tofile(file)
+
+
+class _Postings(NamedTuple):
+    """The arrays of an index that a search reads. numba passes them to compiled code as one argument.
+
+    Attributes:
+        chunks: chunk of each list.
+        bounds: largest share of each list, rounded up, without the lowest ``_BOUND`` bits.
+        starts: first posting of each list, and the end of the last list.
+        postings: 2 ** 16 * (row within the chunk) + (index in ``shares``).
+        shares: share tf / (tf + norm) of each pair of count and length, times 2 ** ``_SHARE``.
+    """
+
+    chunks: Array
+    bounds: Array
+    starts: Array
+    postings: Array
+    shares: Array
+
+
+class _Buffers(NamedTuple):
+    """Memory of a search, which is used again for the next query.
+
+    Attributes:
+        sums: sum of the contributions to each row of a chunk. All zero before and after a query.
+        touched_rows: rows of a chunk with a contribution.
+        rows: rows of the hits.
+        scores: scores of the hits.
+    """
+
+    sums: Array
+    touched_rows: Array
+    rows: Array
+    scores: Array
 
 
 class NumbaIndex(Index):
     """An index in a folder, opened with values of k1 and b."""
 
     def __init__(self, folder: Path, k1: float, b: float, threads: int, analyzer: Analyzer = WORDS) -> None:
-        self.folder, self.analyzer, self._threads = folder, analyzer, threads
+        self.folder = folder
+        self.analyzer = analyzer
+        self._threads = threads
         self._ids = Strings(folder / _IDS).array()
-        self._terms, self._lists, chunk, start, postings, pairs, tokens = (
-            _mapped(folder / name, dtype) for name, dtype in FILES.items()
+        files = {name: _map_file(folder / name, dtype) for name, dtype in FILES.items()}
+        self._terms = files["terms"]
+        self._lists = files["lists"]
+        # Passages without a token count neither for idf nor for the average length, as in Lucene.
+        self.passages, self._passages_with_tokens, token_count = map(int, files["tokens"])
+        relative_lengths = LENGTHS * max(1, self._passages_with_tokens) / max(1, token_count)
+        # BM25's norm by code of a passage's length.
+        norms = k1 * (1 - b + b * relative_lengths)
+        # The saturated count of each pair, as an integer with _SHARE fractional bits.
+        pairs = files["pairs"]
+        counts = pairs >> _CODE_BITS
+        shares = np.rint(counts / (counts + norms[pairs & _CODE_MASK]) * 2**_SHARE).astype(np.int32)
+        self._postings = _Postings(
+            chunks=files["chunk"],
+            bounds=self._bound_lists(files["start"], files["postings"], shares),
+            starts=files["start"],
+            postings=files["postings"],
+            shares=shares,
         )
-        self.passages, self._holding, total = map(int, tokens)
-        norms = k1 * (1 - b + b * LENGTHS * max(1, self._holding) / max(1, total))
-        shares = np.rint((pairs >> 8) / ((pairs >> 8) + norms[pairs & 255]) * 2**_SHARE).astype(np.int32)
-        rounded_up = (-(-shares >> _BOUND)).astype(np.uint16)
-        bounds = np.empty(len(chunk), np.uint16)
 
-        def bound(first: int) -> None:
-            """Store the largest share of each list, rounded up, for ``_LISTS`` lists from list ``first`` on."""
-            starts = start[first : first + _LISTS + 1].astype(np.int64)
-            each = rounded_up[postings[starts[0] : starts[-1]] & 0xFFFF]
-            bounds[first : first + _LISTS] = np.maximum.reduceat(each, starts[:-1] - starts[0])
+    def _bound_lists(self, starts: Array, postings: Array, shares: Array) -> Array:
+        """Return the largest share of each list, rounded up, without the lowest ``_BOUND`` bits."""
+        list_count = len(starts) - 1
+        rounded_up = (-(-shares >> _BOUND)).astype(np.uint16)  # -(-a >> n) divides by 2 ** n and rounds up
+        bounds = np.empty(list_count, np.uint16)
 
-        list(in_threads(bound, range(0, len(chunk), _LISTS), threads))
-        self._columns = (chunk, bounds, start, postings, shares)
+        def bound_lists_from(first_list: int) -> None:
+            task_starts = starts[first_list : first_list + _LISTS + 1].astype(np.int64)
+            task_shares = rounded_up[postings[task_starts[0] : task_starts[-1]] & _PAIR_MASK]
+            largest = np.maximum.reduceat(task_shares, task_starts[:-1] - task_starts[0])
+            bounds[first_list : first_list + _LISTS] = largest
+
+        for _ in in_threads(bound_lists_from, range(0, list_count, _LISTS), self._threads):
+            pass  # an exception of a thread is raised here
+        return bounds
 
     def reopened(self, k1: float, b: float) -> NumbaIndex:
         """Return the same index with other values of k1 and b."""
         return NumbaIndex(self.folder, k1, b, self._threads, self.analyzer)
 
-    def search_columns(self, ids: Sequence[str], queries: list[list[str]], top_k: int) -> Columns:
-        times = [Counter(words) for words in queries]
-        hashes = hashes_of(pa.array([word for each in times for word in each], pa.string()))
-        terms = np.searchsorted(self._terms, hashes)
-        known = terms < len(self._terms)
-        known[known] = self._terms[terms[known]] == hashes[known]
-        terms = terms[known]
-        numbers = np.repeat(np.arange(len(times)), [len(each) for each in times])[known]  # number of each term's query
-        lists = np.stack([self._lists[terms], self._lists[terms + 1]], 1).astype(np.int64)
-        holders = np.diff(self._columns[2][lists].astype(np.int64))[:, 0]
-        counts = np.array([count for each in times for count in each.values()], np.int64)[known]
-        weights = counts * np.log1p((self._holding - holders + 0.5) / (holders + 0.5))
-        first = np.searchsorted(numbers, np.arange(len(times) + 1))
+    def search_columns(self, query_ids: Sequence[str], queries: list[list[str]], top_k: int) -> Columns:
+        query_numbers, list_ranges, weights = self._look_up_terms(queries)
+        first_terms = np.searchsorted(query_numbers, np.arange(len(queries) + 1))
         # Each query is summed separately, because the order of a vectorised sum changes the last digits of scores.
-        sums = np.array([weights[begin:end].sum() or 1.0 for begin, end in pairwise(first.tolist())])
-        scales = 2**30 / sums
-        order = np.lexsort((weights, numbers))
-        whole = np.rint(weights[order] * scales[numbers]).astype(np.int64)
-        rows, scores, counts = _search_all(
-            first, whole, lists[order], *self._columns, CHUNK, self.passages, min(top_k, self.passages)
+        weight_sums = np.array([weights[begin:end].sum() or 1.0 for begin, end in pairwise(first_terms.tolist())])
+        scales = _WEIGHT_SUM / weight_sums
+        # Within a query, the search needs the terms by ascending weight.
+        order = np.lexsort((weights, query_numbers))
+        integer_weights = np.rint(weights[order] * scales[query_numbers]).astype(np.int64)
+        rows, scores, hit_counts = _search_queries(
+            first_terms,
+            integer_weights,
+            list_ranges[order],
+            self._postings,
+            CHUNK,
+            self.passages,
+            min(top_k, self.passages),
         )
-        each = np.repeat(np.arange(len(counts)), counts)
-        found = pa.table({"query": each, "score": scores, "id": self._ids.take(pa.array(rows))})
+        return self._rank_hits(query_ids, rows, scores, hit_counts, weight_sums, top_k)
+
+    def _look_up_terms(self, queries: list[list[str]]) -> tuple[Array, Array, Array]:
+        """Return the terms of the queries that the index has, by query, in three arrays with a row for each term.
+
+        The arrays are the number of the term's query, the first list and the end of the term's lists, and the weight:
+        the idf times the count of the term in the query.
+        """
+        counts_by_query = [Counter(words) for words in queries]
+        words: list[str] = []
+        word_counts: list[int] = []
+        for term_counts in counts_by_query:
+            words += term_counts.keys()
+            word_counts += term_counts.values()
+        # Find each word in the sorted terms. Words that the index lacks are dropped.
+        word_hashes = hashes_of(pa.array(words, pa.string()))
+        terms = np.searchsorted(self._terms, word_hashes)
+        is_indexed = terms < len(self._terms)
+        is_indexed[is_indexed] = self._terms[terms[is_indexed]] == word_hashes[is_indexed]
+        terms = terms[is_indexed]
+        # A column of query numbers, parallel to the terms.
+        query_sizes = [len(term_counts) for term_counts in counts_by_query]
+        query_numbers = np.repeat(np.arange(len(queries)), query_sizes)[is_indexed]
+        list_ranges = np.stack([self._lists[terms], self._lists[terms + 1]], 1).astype(np.int64)
+        # The number of a term's postings is the number of passages with the term.
+        posting_ranges = self._postings.starts[list_ranges].astype(np.int64)
+        document_counts = posting_ranges[:, 1] - posting_ranges[:, 0]
+        idf = np.log1p((self._passages_with_tokens - document_counts + 0.5) / (document_counts + 0.5))
+        weights = np.array(word_counts, np.int64)[is_indexed] * idf
+        return query_numbers, list_ranges, weights
+
+    def _rank_hits(
+        self, query_ids: Sequence[str], rows: Array, scores: Array, hit_counts: Array, weight_sums: Array, top_k: int
+    ) -> Columns:
+        """Sort the hits of all queries by falling score, then by id. Scale the scores back, and drop surplus hits.
+
+        ``hit_counts`` and ``weight_sums`` have a value for each query. A query can have more than ``top_k`` hits,
+        because all passages that tie with the last hit are among the hits.
+        """
+        query_numbers = np.repeat(np.arange(len(hit_counts)), hit_counts)
+        hits = pa.table({"query": query_numbers, "score": scores, "id": self._ids.take(pa.array(rows))})
         # Arrow sorts ids by bytes, which is the order of characters in UTF-8.
-        ranked = found.take(
-            pc.sort_indices(found, [("query", "ascending"), ("score", "descending"), ("id", "ascending")])
-        )
-        best = ranked.filter(pa.array(np.arange(len(each)) - np.searchsorted(each, each) < top_k))
-        each, scores = best["query"].to_numpy(), best["score"].to_numpy()
-        # With eleven digits of a query's largest possible score, different integer sums remain different.
-        digits = (10 - np.floor(np.log10(sums)).astype(np.int64))[each]
-        shown = scores / scales[each]
-        for number in np.unique(digits).tolist():
-            shown[digits == number] = np.round(shown[digits == number], number)
-        return Columns(ids, np.bincount(each, minlength=len(counts)), best["id"].combine_chunks(), shown)
+        sort_keys = [("query", "ascending"), ("score", "descending"), ("id", "ascending")]
+        ranked = hits.take(pc.sort_indices(hits, sort_keys))
+        ranks = np.arange(len(query_numbers)) - np.searchsorted(query_numbers, query_numbers)
+        best = ranked.filter(pa.array(ranks < top_k))
+        query_numbers = best["query"].to_numpy()
+        scales = _WEIGHT_SUM / weight_sums
+        best_scores = best["score"].to_numpy() / scales[query_numbers]
+        # A query's largest possible score is the sum of its weights. With eleven digits of this score, different
+        # integer sums remain different.
+        decimals = (_DIGITS - 1 - np.floor(np.log10(weight_sums)).astype(np.int64))[query_numbers]
+        for decimal_count in np.unique(decimals).tolist():
+            is_rounded = decimals == decimal_count
+            best_scores[is_rounded] = np.round(best_scores[is_rounded], decimal_count)
+        best_counts = np.bincount(query_numbers, minlength=len(hit_counts))
+        return Columns(query_ids, best_counts, best["id"].combine_chunks(), best_scores)
 
 
 def open_index(texts: Texts, keep: Path | None, workers: int, k1: float = K1, b: float = B) -> NumbaIndex:
@@ -227,119 +433,172 @@ def open_index(texts: Texts, keep: Path | None, workers: int, k1: float = K1, b:
     ``workers`` processes and threads build a missing or damaged index in a temporary folder, which is then renamed. A
     second process that needs the same index waits.
     """
-    folder, made = INDEXES.folder(
-        keep, texts.key(VERSION), lambda new: write_index(new, texts.tokens(workers), texts.column("_id"), workers)
-    )
+
+    def build(new_folder: Path) -> None:
+        write_index(new_folder, texts.tokens(workers), texts.column("_id"), workers)
+
+    folder, is_built = INDEXES.folder(keep, texts.key(VERSION), build)
     index = NumbaIndex(folder, k1, b, workers, texts.analyzer)
-    log.info("BM25 index %s: %s (%d passages)", "built" if made else "reused", folder, index.passages)
+    action = "built" if is_built else "reused"
+    log.info("BM25 index %s: %s (%d passages)", action, folder, index.passages)
     return index
 
 
-def _mapped(path: Path, dtype: Any) -> Any:
-    return np.asarray(np.memmap(path, dtype, "r")) if path.stat().st_size else np.empty(0, dtype)
+def _map_file(path: Path, dtype: Any) -> Any:
+    if path.stat().st_size:
+        return np.asarray(np.memmap(path, dtype, "r"))
+    return np.empty(0, dtype)  # an empty file cannot be mapped
 
 
 @compiled
-def _added(weight, share):  # type: ignore[no-untyped-def]
+def _contribution(weight, share):  # type: ignore[no-untyped-def]
     """Return the contribution of a term to a passage's score. The contribution is at least 1."""
     return ((weight * share) >> _SHARE) + 1
 
 
 @compiled
-def _raise(best, score):  # type: ignore[no-untyped-def]
-    """Replace the lowest score of the min-heap ``best`` by a higher score."""
-    place, size = 0, len(best)
-    while 2 * place + 1 < size:
-        below = 2 * place + 1
-        if below + 1 < size and best[below + 1] < best[below]:
-            below += 1
-        if best[below] >= score:
+def _replace_lowest(best_scores, score):  # type: ignore[no-untyped-def]
+    """Replace the lowest score of the min-heap ``best_scores`` by a higher score.
+
+    In the heap, the children of position n are at 2 n + 1 and 2 n + 2, and no child is lower than its parent. The new
+    score goes down from the top. Lower children move up.
+    """
+    position = 0
+    size = len(best_scores)
+    while 2 * position + 1 < size:
+        child = 2 * position + 1
+        if child + 1 < size and best_scores[child + 1] < best_scores[child]:
+            child += 1
+        if best_scores[child] >= score:
             break
-        best[place] = best[below]
-        place = below
-    best[place] = score
+        best_scores[position] = best_scores[child]
+        position = child
+    best_scores[position] = score
 
 
 @compiled
-def _search(weights, lists, chunk, bounds, start, postings, shares, size, passages, top_k, sums, touched, rows, scores):  # type: ignore[no-untyped-def]
-    """Write one query's ``top_k`` best passages, and passages that tie with the last, into ``rows`` and ``scores``.
+def _find_posting(postings, row, first, end):  # type: ignore[no-untyped-def]
+    """Return the first posting from ``first`` to ``end`` with this row or a later row, by binary search."""
+    low = first
+    high = end
+    while low < high:
+        middle = (low + high) >> 1
+        if postings[middle] >> _PAIR_BITS < row:
+            low = middle + 1
+        else:
+            high = middle
+    return low
 
-    Returns the number of written passages, which are unsorted. ``weights`` ascend. ``lists`` has the first list of each
-    term and the end of the term's lists. ``sums`` and ``touched`` have an element for each row of a chunk. ``sums`` has
-    only zeros before and after the call. ``size`` is an argument, because cached code would ignore a changed constant.
+
+@compiled
+def _search_query(weights, list_ranges, index, buffers, chunk_size, passage_count, top_k):  # type: ignore[no-untyped-def]
+    """Write one query's ``top_k`` best passages, and passages that tie with the last, into the buffers for hits.
+
+    The example at the top of this file explains the method. Returns the number of written passages, which are unsorted.
+
+    ``weights`` ascend. ``list_ranges`` has the first list of each term and the end of the term's lists. ``index`` is
+    :class:`_Postings`, and ``buffers`` is :class:`_Buffers`. ``chunk_size`` is an argument, because cached code would
+    ignore a changed constant.
     """
-    terms = len(weights)
-    at, head, tail = lists[:, 0].copy(), np.empty(terms, np.int64), np.empty(terms, np.int64)
-    reach = np.zeros(terms + 1, np.int64)  # reach[n]: upper bound of the sum of the first n contributions
-    best = np.zeros(top_k, np.int64)  # min-heap of the best scores so far
-    kept, least = 0, np.int64(1)
-    for here in range((passages + size - 1) // size):
-        looked_up = found = 0
-        for term in range(terms):
-            while at[term] < lists[term, 1] and chunk[at[term]] < here:
-                at[term] += 1
-            head[term] = tail[term] = most = 0
-            if at[term] < lists[term, 1] and chunk[at[term]] == here:
-                head[term], tail[term] = start[at[term]], start[at[term] + 1]
-                most = _added(weights[term], np.int64(bounds[at[term]]) << _BOUND)
-            reach[term + 1] = reach[term] + most
-            looked_up += reach[term + 1] < least
-        for term in range(looked_up, terms):
-            for posting in postings[head[term] : tail[term]]:
-                row = posting >> 16
+    chunks, bounds, starts, postings, shares = index
+    sums, touched_rows, rows, scores = buffers
+    term_count = len(weights)
+    current_lists = list_ranges[:, 0].copy()  # list of each term in the chunk, or in a later chunk
+    first_postings = np.empty(term_count, np.int64)  # the postings of each term in the chunk
+    end_postings = np.empty(term_count, np.int64)
+    reach = np.zeros(term_count + 1, np.int64)  # reach[n]: upper bound of the sum of the first n contributions
+    best_scores = np.zeros(top_k, np.int64)  # min-heap of the best scores so far
+    candidate_count = 0
+    lowest_score = np.int64(1)  # a hit needs this score; rises with the k-th best score
+    for chunk in range((passage_count + chunk_size - 1) // chunk_size):
+        # Find the postings of each term in this chunk, and the number of terms that are only looked up.
+        lookup_count = 0
+        for term in range(term_count):
+            while current_lists[term] < list_ranges[term, 1] and chunks[current_lists[term]] < chunk:
+                current_lists[term] += 1
+            current_list = current_lists[term]
+            first_postings[term] = 0
+            end_postings[term] = 0
+            bound = 0
+            if current_list < list_ranges[term, 1] and chunks[current_list] == chunk:
+                first_postings[term] = starts[current_list]
+                end_postings[term] = starts[current_list + 1]
+                bound = _contribution(weights[term], np.int64(bounds[current_list]) << _BOUND)
+            reach[term + 1] = reach[term] + bound
+            lookup_count += reach[term + 1] < lowest_score
+        # Read all postings of the other terms. Contributions are positive, so a sum of 0 marks a row not yet touched.
+        touched_count = 0
+        for term in range(lookup_count, term_count):
+            for posting in postings[first_postings[term] : end_postings[term]]:
+                row = posting >> _PAIR_BITS
                 if sums[row] == 0:
-                    touched[found] = row
-                    found += 1
-                sums[row] += _added(weights[term], shares[posting & 0xFFFF])
-        for row in touched[:found]:
+                    touched_rows[touched_count] = row
+                    touched_count += 1
+                sums[row] += _contribution(weights[term], shares[posting & _PAIR_MASK])
+        # Look up the remaining terms for each touched row, until the row cannot become a hit.
+        for row in touched_rows[:touched_count]:
             score = np.int64(sums[row])
             sums[row] = 0
-            for term in range(looked_up - 1, -1, -1):
-                if score + reach[term + 1] < least:
+            for term in range(lookup_count - 1, -1, -1):
+                if score + reach[term + 1] < lowest_score:
                     break
-                low, high = head[term], tail[term]
-                while low < high:  # binary search for the first posting with this row or a later row
-                    middle = (low + high) >> 1
-                    if postings[middle] >> 16 < row:
-                        low = middle + 1
-                    else:
-                        high = middle
-                if low < tail[term] and postings[low] >> 16 == row:
-                    score += _added(weights[term], shares[postings[low] & 0xFFFF])
-            if score >= least:
-                rows[kept], scores[kept] = here * size + row, score
-                kept += 1
-                if score > best[0]:
-                    _raise(best, score)
-                    least = max(least, best[0])
-    found = 0
-    for number in range(kept):
-        if scores[number] >= least:
-            rows[found], scores[found] = rows[number], scores[number]
-            found += 1
-    return found
+                position = _find_posting(postings, row, first_postings[term], end_postings[term])
+                if position < end_postings[term] and postings[position] >> _PAIR_BITS == row:
+                    score += _contribution(weights[term], shares[postings[position] & _PAIR_MASK])
+            if score >= lowest_score:
+                rows[candidate_count] = chunk * chunk_size + row
+                scores[candidate_count] = score
+                candidate_count += 1
+                if score > best_scores[0]:
+                    _replace_lowest(best_scores, score)
+                    lowest_score = max(lowest_score, best_scores[0])
+    # Early candidates may be below the final k-th best score.
+    hit_count = 0
+    for candidate in range(candidate_count):
+        if scores[candidate] >= lowest_score:
+            rows[hit_count] = rows[candidate]
+            scores[hit_count] = scores[candidate]
+            hit_count += 1
+    return hit_count
 
 
 @compiled
-def _search_all(first, weights, lists, chunk, bounds, start, postings, shares, size, passages, top_k):  # type: ignore[no-untyped-def]
+def _search_queries(first_terms, weights, list_ranges, index, chunk_size, passage_count, top_k):  # type: ignore[no-untyped-def]
     """Search by several queries. Return the rows and scores of all hits, and the number of hits of each query.
 
-    ``first`` has the first term of each query, then the number of all terms. The compiled code holds no Python lock.
+    ``first_terms`` has the first term of each query, then the number of all terms. ``index`` is :class:`_Postings`. The
+    compiled code holds no Python lock.
     """
-    sums, touched = np.zeros(size, np.int32), np.empty(size, np.int32)
-    rows, scores = np.empty(passages, np.int32), np.empty(passages, np.int32)
-    counts, hits, total = np.zeros(len(first) - 1, np.int64), np.empty((2, top_k), np.int32), 0
-    for query in range(len(counts)):
-        own, ends = weights[first[query] : first[query + 1]], lists[first[query] : first[query + 1]]
-        if len(own):
-            counts[query] = _search(
-                own, ends, chunk, bounds, start, postings, shares, size, passages, top_k, sums, touched, rows, scores
+    query_count = len(first_terms) - 1
+    buffers = _Buffers(
+        np.zeros(chunk_size, np.int32),
+        np.empty(chunk_size, np.int32),
+        np.empty(passage_count, np.int32),
+        np.empty(passage_count, np.int32),
+    )
+    hit_counts = np.zeros(query_count, np.int64)
+    hits = np.empty((2, top_k), np.int32)  # rows and scores; grows by doubling
+    total = 0
+    for query in range(query_count):
+        first_term = first_terms[query]
+        end_term = first_terms[query + 1]
+        if end_term > first_term:
+            hit_counts[query] = _search_query(
+                weights[first_term:end_term],
+                list_ranges[first_term:end_term],
+                index,
+                buffers,
+                chunk_size,
+                passage_count,
+                top_k,
             )
-        last = total + counts[query]
-        if last > hits.shape[1]:
-            larger = np.empty((2, 2 * last), np.int32)
-            larger[:, :total] = hits[:, :total]
-            hits = larger
-        hits[0, total:last], hits[1, total:last] = rows[: counts[query]], scores[: counts[query]]
-        total = last
-    return hits[0, :total], hits[1, :total], counts
+        new_total = total + hit_counts[query]
+        # A query can have more than top_k hits, and the number of all hits is unknown.
+        if new_total > hits.shape[1]:
+            larger_hits = np.empty((2, 2 * new_total), np.int32)
+            larger_hits[:, :total] = hits[:, :total]
+            hits = larger_hits
+        hits[0, total:new_total] = buffers.rows[: hit_counts[query]]
+        hits[1, total:new_total] = buffers.scores[: hit_counts[query]]
+        total = new_total
+    return hits[0, :total], hits[1, :total], hit_counts

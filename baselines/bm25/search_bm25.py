@@ -98,6 +98,7 @@ def search_bm25(
         raise UsageError("--engine elasticsearch needs --address URL")
     if out is not None:
         check_file(out)
+    # Check the input before the search.
     release = open_release(release)
     configs = SETS[set]
     query_config = expect_main(set, "--queries", queries) or configs.queries
@@ -107,6 +108,7 @@ def search_bm25(
     if tune == split:
         raise UsageError(f"--tune {tune}: tuning on the searched questions inflates scores; name another split")
 
+    # If an earlier call with the same input and options has written the run, nothing is searched.
     call = None
     if is_kept(out):
         splits = [(configs.corpus, "corpus"), (query_config, split), (sample or "", "corpus")]
@@ -118,6 +120,7 @@ def search_bm25(
     if finished:
         return Run(finished.path)
 
+    # Open the index, and select k1 and b if the call asks for it.
     threads = threads or usable_cores()
     text_analyzer = Analyzer(analyzer, drop_stop_words=stop_words == "drop")
     texts = Texts(release, configs.corpus, "corpus", text_analyzer, max_chars, sample)
@@ -132,18 +135,22 @@ def search_bm25(
         if tune:
             from baselines.bm25.tune import TuningSettings, tune_parameters
 
+            tuned_path = None
+            if out is not None:
+                tuned_path = _tuned_path(out)
             settings = TuningSettings(
                 split=tune,
                 searched_split=split,
                 set_name=set,
                 seed=seed,
                 threads=threads,
-                out=out and _tuned_path(out),
+                out=tuned_path,
             )
             k1, b = tune_parameters(numba_index, release, settings)
             numba_index = numba_index.reopened(k1, b)
         opened_index = numba_index
 
+    # Search, and write the run with its settings.
     blocks = _with_bar(search_columns(opened_index, query_rows, top_k, threads), len(query_rows))
     model = {
         "name": "bm25",
@@ -153,8 +160,9 @@ def search_bm25(
         "analyzer": text_analyzer.version,
         "max_chars": max_chars,
     }
-    about = describe_search(release, kind="bm25", set_name=set, split=split, top_k=top_k, queries=query_config)
-    manifest = record(model, {**about, "sample": sample}, (engine, "numpy"))
+    search = describe_search(release, kind="bm25", set_name=set, split=split, top_k=top_k, queries=query_config)
+    search["sample"] = sample
+    manifest = record(model, search, packages=(engine, "numpy"))
     if out is None:
         hits: dict[str, list[Hit]] = {}
         for block in blocks:
@@ -162,8 +170,10 @@ def search_bm25(
         return Run.in_memory("bm25", hits, manifest)
     line_count = write_columns(out, blocks, "bm25")
     write_manifest(out, manifest, "bm25", len(query_rows), line_count)
-    files = [out, manifest_path(out), *([_tuned_path(out)] if tune else [])]
-    record_finished(out, call, files=files)
+    written_files = [out, manifest_path(out)]
+    if tune:
+        written_files.append(_tuned_path(out))
+    record_finished(out, call, files=written_files)
     log.info("%s: %d lines for %d queries", out, line_count, len(query_rows))
     return Run(out)
 

@@ -23,6 +23,7 @@ K1, B = 1.2, 0.75  # Elasticsearch's and Lucene's defaults
 _RULE = 2  # increase when word_tokens() changes, so that cached indexes are rebuilt
 _CHARACTERS_RULE = 2  # increase when characters() or bigrams() changes
 _STOP_WORDS_RULE = 1  # increase when the stop words change
+# A run of Chinese characters, or a run of other letters and digits.
 _RUN = re.compile(f"[{CHINESE}]+|[^\\W_{CHINESE}]+")
 _IS_CHINESE = re.compile(f"[{CHINESE}]")
 
@@ -48,47 +49,57 @@ traditional forms: 著 過 嗎 於 與 則 我們 你們 他們 她們 它們 �
   稱為 然後 之後 以後 已經 僅 比較 同時 什麼 誰 怎麼 怎麼樣 怎樣 為何 為什麼 何時 幾 請問 請 個 種 裡 內 時 時候
   一個 一種 並 並且
 """
+# The names of the groups are ASCII.
 STOP_WORDS = frozenset(word for word in _STOP_WORDS.split() if not word.isascii())
 
 
 def characters(text: str) -> list[str]:
     """Return the characters of scripts without spaces, and the runs of other letters and digits, in order."""
-    return _split(text, _single_characters, single_letters=True)
+    return _split_text(text, _split_characters, single_letters=True)
 
 
 def bigrams(text: str) -> list[str]:
     """Return the bigrams of a text, in order: see the list at the top of this file."""
-    return _split(text, _bigrams_of_rest, single_letters=False)
+    return _split_text(text, _split_bigrams, single_letters=False)
 
 
-def _split(text: str, split_rest: Callable[[str], list[str]], *, single_letters: bool) -> list[str]:
-    """Return the tokens of a text. ``split_rest`` splits Chinese, ASCII and numbers."""
+def _split_text(text: str, split_rest: Callable[[str], list[str]], *, single_letters: bool) -> list[str]:
+    """Return the tokens of a text. ``split_rest`` splits Chinese, ASCII and numbers.
+
+    In other scripts without spaces, the tokens are single letters (``single_letters``), else pairs of letters.
+    """
     plain = plain_text(text)
     if plain is not None:
         return split_rest(plain)
-    found: list[str] = []
+    tokens: list[str] = []
     for run in text_runs(text):
         if run.kind == "letters":
-            found.append(run.text.lower())
+            tokens.append(run.text.lower())
         elif run.kind == "unspaced":
-            found += run.letters if single_letters else pair_letters(run.letters)
+            tokens += run.letters if single_letters else pair_letters(run.letters)
         else:
-            found += split_rest(run.text)
-    return found
+            tokens += split_rest(run.text)
+    return tokens
 
 
-def _single_characters(text: str) -> list[str]:
-    found: list[str] = []
+def _split_characters(text: str) -> list[str]:
+    tokens: list[str] = []
     for run in _RUN.findall(text.lower()):
-        found += run if _IS_CHINESE.match(run) else [run]
-    return found
+        if _IS_CHINESE.match(run):
+            tokens += run  # one token for each character of the run
+        else:
+            tokens.append(run)
+    return tokens
 
 
-def _bigrams_of_rest(text: str) -> list[str]:
-    found: list[str] = []
+def _split_bigrams(text: str) -> list[str]:
+    tokens: list[str] = []
     for run in _RUN.findall(text.lower()):
-        found += map("".join, pairwise(run)) if len(run) > 1 and _IS_CHINESE.match(run) else [run]
-    return found
+        if len(run) > 1 and _IS_CHINESE.match(run):
+            tokens += map("".join, pairwise(run))
+        else:
+            tokens.append(run)
+    return tokens
 
 
 ANALYZERS: dict[str, Callable[[str], list[str]]] = {
@@ -97,6 +108,8 @@ ANALYZERS: dict[str, Callable[[str], list[str]]] = {
     "bigrams": bigrams,
     "both": lambda text: word_tokens(text) + bigrams(text),
 }
+_WITH_WORDS = ("words", "both")  # analyzers that use word_tokens()
+_WITH_CHARACTERS = ("characters", "bigrams", "both")  # analyzers that use characters() or bigrams()
 
 
 @dataclass(frozen=True)
@@ -107,18 +120,23 @@ class Analyzer:
     drop_stop_words: bool = False
 
     def __call__(self, text: str) -> list[str]:
-        found = ANALYZERS[self.name](text)
-        return [token for token in found if token not in STOP_WORDS] if self.drop_stop_words else found
+        tokens = ANALYZERS[self.name](text)
+        if self.drop_stop_words:
+            return [token for token in tokens if token not in STOP_WORDS]
+        return tokens
 
     @property
     def version(self) -> str:
         """Name and version of the rules, for the key of an index."""
-        parts = [f"{segmenter_version()} tokens {_RULE}"] if self.name in ("words", "both") else []
-        if self.name != "words":
-            parts.append(f"{self.name} {_CHARACTERS_RULE}")
+        rules: list[str] = []
+        # Only the rules that apply are named, so that a change of a rule rebuilds only the indexes that depend on it.
+        if self.name in _WITH_WORDS:
+            rules.append(f"{segmenter_version()} tokens {_RULE}")
+        if self.name in _WITH_CHARACTERS:
+            rules.append(f"{self.name} {_CHARACTERS_RULE}")
         if self.drop_stop_words:
-            parts.append(f"no stop words {_STOP_WORDS_RULE}")
-        return ", ".join(parts)
+            rules.append(f"no stop words {_STOP_WORDS_RULE}")
+        return ", ".join(rules)
 
 
 WORDS = Analyzer()

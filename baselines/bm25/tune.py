@@ -52,22 +52,25 @@ def tune_parameters(index: NumbaIndex, release: Release, settings: TuningSetting
 
     Raises :class:`InputError` if the split has no judged question.
     """
+    # Select the judged questions to tune on.
     config = SETS[settings.set_name].queries
     qrels = release_qrels(release, settings.split, settings.set_name)
     queries = read_queries(release, settings.split, config)
     judged_queries = [(query_id, text) for query_id, text in queries if query_id in qrels.positives]
     searched_texts = {text for _, text in read_queries(release, settings.searched_split, config)}
     shared_texts = searched_texts & {text for _, text in judged_queries}
-    if shared_texts:
+    if shared_texts:  # such questions make the scores of the run too high
         log.warning(
             "--tune %s: %d of its questions also occur in %s",
             settings.split,
             len(shared_texts),
             settings.searched_split,
         )
-    sample = random.Random(settings.seed).sample(judged_queries, min(len(judged_queries), QUESTIONS))
+    sample_size = min(len(judged_queries), QUESTIONS)
+    sample = random.Random(settings.seed).sample(judged_queries, sample_size)
     if not sample:
         raise InputError(f"has no judged question in its split {settings.split!r}", path=release.path)
+    # Measure values of k1 and b. A pair of values is measured once.
     sample_qrels = Qrels(qrels.name, {query_id: qrels.positives[query_id] for query_id, _ in sample})
     mrr_by_values: dict[tuple[float, float], float] = {}
 
@@ -99,11 +102,22 @@ def tune_parameters(index: NumbaIndex, release: Release, settings: TuningSetting
     return k1, b
 
 
-def descend(measured: Callable[[float, float], float]) -> tuple[float, float]:
-    """Return the k1 and b that maximise ``measured(k1, b)``. Start at the defaults, and change one value at a time."""
-    best, found = None, (K1, B)
-    while found != best:
-        best = k1, last = found
-        b = max(B_TRIED, key=lambda b: (measured(k1, b), -abs(b - last)))
-        found = max(K1_TRIED, key=lambda k: (measured(k, b), -abs(k - k1))), b
-    return found
+def descend(measure: Callable[[float, float], float]) -> tuple[float, float]:
+    """Return the k1 and b that maximise ``measure(k1, b)``. Start at the defaults, and change one value at a time."""
+    k1 = K1
+    b = B
+    while True:
+        next_b = _best_b(measure, k1, b)
+        next_k1 = _best_k1(measure, k1, next_b)
+        if (next_k1, next_b) == (k1, b):
+            return k1, b
+        k1 = next_k1
+        b = next_b
+
+
+def _best_b(measure: Callable[[float, float], float], k1: float, current_b: float) -> float:
+    return max(B_TRIED, key=lambda b: (measure(k1, b), -abs(b - current_b)))
+
+
+def _best_k1(measure: Callable[[float, float], float], current_k1: float, b: float) -> float:
+    return max(K1_TRIED, key=lambda k1: (measure(k1, b), -abs(k1 - current_k1)))

@@ -21,17 +21,23 @@ from builders.core.files import sha256_of, write_text
 from builders.core.results import Report
 from builders.core.typed import Sha256, problem_of, read_json, read_object
 
-RECIPE, TRAINING, CARD, LOSSES = "recipe.json", "training.json", "README.md", "loss.png"
+RECIPE = "recipe.json"
+TRAINING = "training.json"
+CARD = "README.md"
+LOSSES = "loss.png"
 SETTINGS = "config_sentence_transformers.json"
+_MODULES = "modules.json"  # the parts of a model of sentence-transformers
+_ROUTER = "router_config.json"  # present if queries have a separate encoder
+_LENGTHS = "sentence_bert_config.json"
 # Weights must be safetensors. Pickles and scripts are neither pushed nor pulled, because loading them may run code.
 _SUFFIXES = {".json", ".safetensors", ".txt", ".model", ".png", ".jinja"}
 _STATES = ("checkpoint-", "runs")  # folders of the trainer's checkpoints and of TensorBoard
 _AGAIN = "pull or convert the checkpoint again, or train it again (--again)"
-_HUB = re.compile(r"[\w.-]{1,96}(/[\w.-]{1,96})?")  # name of a model on the hub
+_HUB_NAME = re.compile(r"[\w.-]{1,96}(/[\w.-]{1,96})?")
 _LIBRARIES = ("torch", "transformers", "sentence-transformers", "accelerate", "tokenizers", "numpy", "pyarrow")
 
 
-class _Model(Struct):
+class _RecipeModel(Struct):
     kind: Literal["dual", "cross", "mlm", "encoder"]
     start: str = ""
     inputs: str = ""
@@ -40,18 +46,18 @@ class _Model(Struct):
 class _Recipe(Struct):
     """The fields that are read from ``recipe.json``."""
 
-    model: _Model
+    model: _RecipeModel
     data: dict[str, Any] = {}
     name: str = ""
 
 
-class _About(Struct):
+class _TrainingInputs(Struct):
     start: str | None = None
     start_commit: str | None = None
     data: dict[str, str] = {}
 
 
-class _Converted(Struct):
+class _ConvertedFiles(Struct):
     folder: str = field(name="from")
     sha256: dict[str, Sha256]
 
@@ -59,8 +65,8 @@ class _Converted(Struct):
 class _Training(Struct):
     """The fields that are read from ``training.json``."""
 
-    about: _About | UnsetType = UNSET
-    converted: _Converted | UnsetType = UNSET
+    about: _TrainingInputs | UnsetType = UNSET
+    converted: _ConvertedFiles | UnsetType = UNSET
     builds: list[str] | None = None
     counts: dict[str, int] = {}
     versions: dict[str, str] = {}
@@ -132,12 +138,15 @@ class Checkpoint:
 
         Raises :class:`InputError` for a link, because its target may be outside the checkpoint.
         """
-        names = sorted(p.relative_to(self.path).as_posix() for p in self.path.rglob("*") if p.is_file())
-        pushed = [name for name in names if belongs(name)]
-        for name in pushed:
-            if (file := self.path / name).resolve() != self.path.resolve() / name:
-                raise InputError(f"is a link to {file.resolve()}; copy the checkpoint with `cp -rL`", path=file)
-        return pushed, sorted({*names} - {*pushed} - {CARD})
+        names = _file_names(self.path)
+        pushed_names = [name for name in names if belongs(name)]
+        for name in pushed_names:
+            file_path = self.path / name
+            if file_path.resolve() != self.path.resolve() / name:
+                raise InputError(
+                    f"is a link to {file_path.resolve()}; copy the checkpoint with `cp -rL`", path=file_path
+                )
+        return pushed_names, [name for name in names if not belongs(name) and name != CARD]
 
 
 @dataclass(frozen=True)
@@ -160,10 +169,20 @@ class WrittenCheckpoint:
         return open_checkpoint(self.path)
 
 
-def files_sha256(folder: Path, wanted: Callable[[str], bool]) -> dict[str, str]:
-    """Return the SHA-256 of each ``wanted`` file in ``folder``, by sorted relative path."""
-    found = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
-    return {name: sha256_of(path) for name, path in found.items() if wanted(name)}
+def _file_names(folder: Path) -> list[str]:
+    """Return the relative paths of all files in a folder, sorted as texts."""
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+def files_sha256(folder: Path, is_selected: Callable[[str], bool]) -> dict[str, str]:
+    """Return the SHA-256 of each file in ``folder`` whose relative path is selected, by sorted path."""
+    paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    hashes: dict[str, str] = {}
+    for path in paths:
+        name = path.relative_to(folder).as_posix()
+        if is_selected(name):
+            hashes[name] = sha256_of(path)
+    return hashes
 
 
 def left_out(folder: Path, need: bool = False) -> str:
@@ -174,17 +193,22 @@ def left_out(folder: Path, need: bool = False) -> str:
     if not (folder / RECIPE).is_file():
         return ""
     recipe = read_json(folder / RECIPE, _Recipe)
-    found = str(recipe.data.get("leave_out", ""))
-    if need and not found and recipe.model.kind in ("dual", "cross") and recipe.data.get("source") == "release":
+    left_out_questions = str(recipe.data.get("leave_out", ""))
+    # Other kinds of models, and other sources, have no training questions of the release.
+    learns_questions = recipe.model.kind in ("dual", "cross") and recipe.data.get("source") == "release"
+    if need and learns_questions and not left_out_questions:
         raise InputError("was trained on the tuning questions; train it with data.leave_out=tuning", path=folder)
-    return found
+    return left_out_questions
 
 
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the libraries that affect a training."""
     from importlib import metadata
 
-    return {"python": platform.python_version(), **{name: metadata.version(name) for name in _LIBRARIES}}
+    library_versions = {"python": platform.python_version()}
+    for library in _LIBRARIES:
+        library_versions[library] = metadata.version(library)
+    return library_versions
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
@@ -198,13 +222,15 @@ def write_needs(folder: Path) -> None:
     From 6.0.0 on, the library checks this entry before it opens a model. A version that is too low raises an error
     instead of computing other vectors. A static model has no transformer and no lengths, and needs no entry.
     """
-    checkpoint, path = open_checkpoint(folder), folder / SETTINGS
-    if checkpoint.kind == "dual" and (checkpoint.towers == 2 or (folder / "sentence_bert_config.json").is_file()):
-        version, reason = checkpoint.needs
-        needed = {"sentence-transformers": {"specifier": f">={version}", "reason": f"({reason})"}}
-        write_text(
-            path, json.dumps(read_object(path, _Settings) | {"requirements": needed}, ensure_ascii=False, indent=2)
-        )
+    checkpoint = open_checkpoint(folder)
+    has_lengths = checkpoint.towers == 2 or (folder / _LENGTHS).is_file()
+    if checkpoint.kind != "dual" or not has_lengths:
+        return
+    version, reason = checkpoint.needs
+    settings = read_object(folder / SETTINGS, _Settings)
+    settings["requirements"] = {"sentence-transformers": {"specifier": f">={version}", "reason": f"({reason})"}}
+    # The library's own format: two spaces, no line end.
+    write_text(folder / SETTINGS, json.dumps(settings, ensure_ascii=False, indent=2))
 
 
 def write_hashes(folder: Path) -> None:
@@ -213,7 +239,9 @@ def write_hashes(folder: Path) -> None:
     All files also get the mode of a new file. Some libraries write weights that only their owner may read.
     """
     hashes = files_sha256(folder, lambda name: belongs(name) and name != TRAINING)
-    write_json(folder / TRAINING, read_object(folder / TRAINING, _Training) | {"files": hashes})
+    training = read_object(folder / TRAINING, _Training)
+    write_json(folder / TRAINING, training | {"files": hashes})
+    # The record was just written with the mode that the user's umask gives.
     mode_of_new_files = stat.S_IMODE((folder / TRAINING).stat().st_mode)
     for path in folder.rglob("*"):
         if path.is_file():
@@ -232,6 +260,7 @@ def check_hashes(folder: Path) -> None:
     """
     if not ((folder / RECIPE).is_file() and (folder / TRAINING).is_file()):
         return
+    # Files without a hash are not checked, for example the card, which push replaces.
     for name, sha256 in read_json(folder / TRAINING, _Training).files.items():
         if not belongs(name):
             raise InputError(f"files: lists {name}, which is no file of a checkpoint; {_AGAIN}", path=folder / TRAINING)
@@ -243,50 +272,90 @@ def check_hashes(folder: Path) -> None:
 
 def open_checkpoint(path: Path) -> Checkpoint:
     """Open a checkpoint directory. Raises :class:`InputError` for another directory, or missing or damaged files."""
-    recipe, training = _read(path, RECIPE, _Recipe), _read(path, TRAINING, _Training)
+    recipe = _read_record(path, RECIPE, _Recipe)
+    training = _read_record(path, TRAINING, _Training)
     check_hashes(path)
-    weights = any(belongs(found.relative_to(path).as_posix()) for found in path.rglob("*.safetensors"))
-    if not weights or not any((path / name).is_file() for name in ("modules.json", "config.json")):
-        raise InputError(
-            "not a checkpoint (no model.safetensors with its config); is the training unfinished?", path=path
-        )
-    kind, about, converted = str(recipe["model"]["kind"]), training.get("about", {}), training.get("converted", {})
-    start, commit = str(about.get("start") or ""), about.get("start_commit")
-    tokenizer, library = _settings(path, "tokenizer_config.json"), _settings(path, "sentence_bert_config.json")
-    differs = library.document_length not in (None, tokenizer.model_max_length)
-    modules = read_json(path / "modules.json", list[dict[str, Any]]) if (path / "modules.json").is_file() else []
-    needs = "6.0.0", "earlier versions have no separate lengths of queries and passages"
-    if is_static := any(".StaticEmbedding" in str(module.get("type")) for module in modules):
-        needs = "6.0.0", "earlier versions were not tested"
-    elif (path / "router_config.json").is_file():
-        needs = "6.0.1", "6.0.0 truncates queries at the length of passages"
+    _expect_weights(path)
+    kind = str(recipe["model"]["kind"])
+    converted = training.get("converted", {})
+    training_inputs = training.get("about", {})
+    start = str(training_inputs.get("start") or "")
+    tokenizer = _read_settings(path, "tokenizer_config.json")
+    # A plain encode() truncates all texts at the tokenizer's length.
+    plain_length = None
+    if _read_settings(path, _LENGTHS).document_length not in (None, tokenizer.model_max_length):
+        plain_length = tokenizer.model_max_length
+    has_two_towers = (path / _ROUTER).is_file()
+    is_static = _is_static(path)
+    prompts = _read_settings(path, SETTINGS).prompts
     return Checkpoint(
         path,
         recipe,
         training,
         kind=kind,
         start=start or str(recipe["model"].get("start", "")),
-        # `train` records only the last part of a folder's path, so a name with a slash is a name on the hub.
-        hub_start=(start, commit) if _HUB.fullmatch(start) and (commit or "/" in start) else None,
+        hub_start=_hub_start(start, training_inputs.get("start_commit")),
         converted=converted,
-        towers=1 + (path / "router_config.json").is_file(),
+        towers=2 if has_two_towers else 1,
         is_static=is_static,
-        needs=needs,
-        prompts={name: prompt for name, prompt in _settings(path, SETTINGS).prompts.items() if prompt},
-        plain_length=tokenizer.model_max_length if differs else None,
-        outputs=len(_settings(path, "config.json").id2label),
+        needs=_required_version(is_static, has_two_towers),
+        prompts={name: prompt for name, prompt in prompts.items() if prompt},
+        plain_length=plain_length,
+        outputs=len(_read_settings(path, "config.json").id2label),
+        # TokenizersBackend is a class of transformers 5.
         transformers="5.0" if tokenizer.tokenizer_class == "TokenizersBackend" else "4.57",
         reads_officially=recipe["model"].get("inputs") == "official" or bool(converted and kind != "encoder"),
     )
 
 
-def _settings(path: Path, name: str) -> _Settings:
-    return read_json(path / name, _Settings) if (path / name).is_file() else _Settings()
+def _expect_weights(path: Path) -> None:
+    """Raise :class:`InputError` for a directory without weights or without a configuration of the model."""
+    weight_names = [file.relative_to(path).as_posix() for file in path.rglob("*.safetensors")]
+    has_weights = any(belongs(name) for name in weight_names)
+    has_config = (path / _MODULES).is_file() or (path / "config.json").is_file()
+    if not has_weights or not has_config:
+        raise InputError(
+            "not a checkpoint (no model.safetensors with its config); is the training unfinished?", path=path
+        )
 
 
-def _read(path: Path, name: str, kind: type[Struct]) -> dict[str, Any]:
-    """Return all fields of a checkpoint's JSON file. The fields of ``kind`` are checked for their types."""
+def _hub_start(start: str, commit: str | None) -> tuple[str, str | None] | None:
+    """Return name and commit of a starting checkpoint on the hub, or None for another starting checkpoint.
+
+    `train` records only the last part of a folder's path, so a name with a slash is a name on the hub.
+    """
+    if _HUB_NAME.fullmatch(start) and (commit or "/" in start):
+        return start, commit
+    return None
+
+
+def _is_static(path: Path) -> bool:
+    """True for a model with one vector per token."""
+    if not (path / _MODULES).is_file():
+        return False
+    modules = read_json(path / _MODULES, list[dict[str, Any]])
+    return any(".StaticEmbedding" in str(module.get("type")) for module in modules)
+
+
+def _required_version(is_static: bool, has_two_towers: bool) -> tuple[str, str]:
+    """Return the lowest version of sentence-transformers that reproduces the results, and the reason."""
+    if is_static:
+        return "6.0.0", "earlier versions were not tested"
+    if has_two_towers:
+        return "6.0.1", "6.0.0 truncates queries at the length of passages"
+    return "6.0.0", "earlier versions have no separate lengths of queries and passages"
+
+
+def _read_settings(path: Path, name: str) -> _Settings:
+    """Return the settings of a configuration file. A missing file has the defaults."""
+    if (path / name).is_file():
+        return read_json(path / name, _Settings)
+    return _Settings()
+
+
+def _read_record(path: Path, name: str, fields: type[Struct]) -> dict[str, Any]:
+    """Return the content of a checkpoint's JSON file. The types of ``fields`` are checked."""
     try:
-        return read_object(path / name, kind)
+        return read_object(path / name, fields)
     except (FileNotFoundError, NotADirectoryError):
         raise InputError(f"not a checkpoint (no {name}); make one by `python -m baselines train`", path=path) from None

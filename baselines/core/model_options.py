@@ -16,8 +16,6 @@ def model_name(value: str | os.PathLike[str]) -> str:
 
 
 ModelName = Annotated[str, Parsed(model_name, accepts=(str, os.PathLike)), Shown("M")]
-
-
 NewRun = Annotated[Path, Shown("RUN"), Use.REQUIRED, Help("run to write, gzipped if it ends in .gz")]
 TopK = Annotated[AtLeastOne, Shown("K"), Help("passages per query")]
 

@@ -32,8 +32,9 @@ from builders.core.typed import read_json
 from builders.store.reader import Release
 
 _CORPUS = "corpus"
-_FORMAT = 2
+_FORMAT = 2  # increase the number when the format of the files changes
 _MANIFEST = "manifest.json"
+_IDS_PER_CHECK = 1 << 16  # ids that Passages.expect looks up at a time
 Rows = npt.NDArray[np.int64]
 
 
@@ -46,7 +47,11 @@ class _Manifest(msgspec.Struct):
 
 def first_fault(folder: Path, files: Iterable[FileEntry]) -> str:
     """Describe the first file that differs from its entry. Return "" if no file differs. Checksums are cached."""
-    return next((f"{file.path} {fault}" for file in files if (fault := wrong_file(folder / file.path, file))), "")
+    for file in files:
+        fault = wrong_file(folder / file.path, file)
+        if fault:
+            return f"{file.path} {fault}"
+    return ""
 
 
 @dataclass(frozen=True)
@@ -66,29 +71,35 @@ class Cache:
         """
         folder = (keep or caches() / self.name) / key_of(key)
 
-        def damage() -> str:
+        def find_damage() -> str:
+            """Describe the first damaged file. Return "" for an intact folder."""
             try:
                 manifest = read_json(folder / _MANIFEST, _Manifest)
             except (OSError, InputError) as error:
                 return str(error)
-            return first_fault(folder, manifest.files) if manifest.key == key else "another key"
+            if manifest.key != key:
+                return "another key"
+            return first_fault(folder, manifest.files)
 
-        def is_whole() -> bool:
-            if fault := damage():
-                if keep is None:
-                    writable_cache(self.name)
-                else:
-                    check_place(folder)
-            return not fault
+        def is_intact() -> bool:
+            if not find_damage():
+                return True
+            # The folder must be built. Raise an error now if its parent is not writable, not after the work.
+            if keep is None:
+                writable_cache(self.name)
+            else:
+                check_place(folder)
+            return False
 
-        def write(new: Path) -> None:
+        def write(new_folder: Path) -> None:
             if folder.exists():
-                log.warning("%s: damaged (%s); built again", folder, damage())
-            build(new)
-            manifest = _Manifest(key, [describe(new, path.name) for path in sorted(new.iterdir())])
-            write_bytes(new / _MANIFEST, msgspec.json.format(msgspec.json.encode(manifest, order="sorted"), indent=1))
+                log.warning("%s: damaged (%s); built again", folder, find_damage())
+            build(new_folder)
+            entries = [describe(new_folder, path.name) for path in sorted(new_folder.iterdir())]
+            manifest = msgspec.json.encode(_Manifest(key, entries), order="sorted")
+            write_bytes(new_folder / _MANIFEST, msgspec.json.format(manifest, indent=1))
 
-        return folder, build_once(folder, is_whole, write)
+        return folder, build_once(folder, is_intact, write)
 
 
 TEXTS = Cache("texts")
@@ -99,7 +110,7 @@ class Strings:
 
     def __init__(self, path: Path) -> None:
         self._file = open(path, "rb")  # noqa: SIM115
-        self._ends = np.asarray(np.memmap(_ends(path), np.int64, "r"))
+        self._ends = np.asarray(np.memmap(_ends_path(path), np.int64, "r"))
 
     def __len__(self) -> int:
         return len(self._ends) - 1
@@ -111,31 +122,34 @@ class Strings:
         reads, nearly the whole file.
         """
         descriptor = self._file.fileno()
-        limits = zip(self._ends[rows].tolist(), self._ends[rows + 1].tolist(), strict=True)
-        return [os.pread(descriptor, end - begin, begin).decode() for begin, end in limits]
+        byte_ranges = zip(self._ends[rows].tolist(), self._ends[rows + 1].tolist(), strict=True)
+        # pread has no common position in the file, so threads do not disturb each other.
+        return [os.pread(descriptor, end - begin, begin).decode() for begin, end in byte_ranges]
 
     def array(self) -> pa.LargeStringArray:
         """Return all strings as an Arrow array on the mapped files, without a copy."""
         ends = np.ascontiguousarray(self._ends)
-        is_empty = self._ends[-1] == 0  # an empty file cannot be mapped
-        data = b"" if is_empty else mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
+        data: bytes | mmap.mmap = b""
+        if ends[-1] > 0:  # an empty file cannot be mapped
+            data = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
         return pa.LargeStringArray.from_buffers(len(self), pa.py_buffer(ends), pa.py_buffer(data))
 
 
-def _ends(path: Path) -> Path:
+def _ends_path(path: Path) -> Path:
+    """Return the path of the second file: 0, then the offset of the end of each string."""
     return path.with_name(f"{path.name}.ends")
 
 
 def write_strings(path: Path, arrays: Iterable[pa.Array]) -> None:
     """Write the strings of all arrays to the files that :class:`Strings` reads."""
-    with open(path, "wb") as file, open(_ends(path), "wb") as ends:
-        end = 0
-        np.zeros(1, np.int64).tofile(ends)
+    with open(path, "wb") as strings_file, open(_ends_path(path), "wb") as ends_file:
+        last_end = 0
+        np.zeros(1, np.int64).tofile(ends_file)
         for strings in arrays:
             sizes = pc.binary_length(strings).to_numpy(zero_copy_only=False).astype(np.int64)
-            (end + np.cumsum(sizes)).tofile(ends)
-            end += int(sizes.sum())
-            file.write("".join(strings.to_pylist()).encode())
+            (last_end + np.cumsum(sizes)).tofile(ends_file)
+            last_end += int(sizes.sum())
+            strings_file.write("".join(strings.to_pylist()).encode())
 
 
 class Passages:
@@ -143,10 +157,11 @@ class Passages:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._texts, self._ids = Strings(folder / "texts"), Strings(folder / "ids")
+        self._texts = Strings(folder / "texts")
+        self._ids = Strings(folder / "ids")
         # Sorted hashes of the ids, and the row of each hash. The two mapped files have 12 bytes per passage.
-        self._hashes = np.memmap(folder / "hashes", np.uint64, "r")
-        self._by_hash = np.memmap(folder / "rows", np.uint32, "r")
+        self._id_hashes = np.memmap(folder / "hashes", np.uint64, "r")
+        self._rows_by_hash = np.memmap(folder / "rows", np.uint32, "r")
 
     def __reduce__(self) -> tuple[type[Passages], tuple[Path]]:
         return Passages, (self.folder,)
@@ -156,18 +171,19 @@ class Passages:
 
     def texts(self, rows: Iterable[int]) -> list[str]:
         """Return the texts of rows, in the order of ``rows``. Raises :class:`IndexError` for an unknown row."""
-        return self._texts.at(self._there(rows))
+        return self._texts.at(self._check_rows(rows))
 
     def ids(self, rows: Iterable[int]) -> list[str]:
         """Return the corpus ids of rows, in the order of ``rows``."""
-        return self._ids.at(self._there(rows))
+        return self._ids.at(self._check_rows(rows))
 
     def rows(self, ids: Sequence[str]) -> Rows:
         """Return the row of every corpus id, shape (ids,). The row of an unknown id is -1."""
-        places = np.minimum(np.searchsorted(self._hashes, _hashes(ids)), len(self) - 1)
-        rows = self._by_hash[places]
-        same = [own == given for own, given in zip(self._ids.at(rows), ids, strict=True)]
-        return np.where(same, rows.astype(np.int64), -1)
+        positions = np.searchsorted(self._id_hashes, _hash_ids(ids))
+        # A hash above the last one belongs to no passage. Any row will do, because ids are compared below.
+        rows = self._rows_by_hash[np.minimum(positions, len(self) - 1)]
+        is_same = [row_id == corpus_id for row_id, corpus_id in zip(self._ids.at(rows), ids, strict=True)]
+        return np.where(is_same, rows.astype(np.int64), -1)
 
     def ranks(self) -> Rows:
         """Return each passage's rank in the order of the corpus ids, shape (passages,)."""
@@ -177,22 +193,27 @@ class Passages:
 
     def expect(self, ids: Iterable[str], path: Path, line: int | None = None) -> None:
         """Raise :class:`InputError` for the first unknown id. The error names ``path``, the file with the ids."""
-        rest = iter(ids)
-        while some := list(itertools.islice(rest, 1 << 16)):
-            for corpus, row in zip(some, self.rows(some).tolist(), strict=True):
+        id_iterator = iter(ids)
+        id_batches = iter(lambda: list(itertools.islice(id_iterator, _IDS_PER_CHECK)), [])
+        for id_batch in id_batches:
+            for corpus_id, row in zip(id_batch, self.rows(id_batch).tolist(), strict=True):
                 if row < 0:
-                    raise InputError(f"has a passage {corpus!r} that the release's corpus lacks", path=path, line=line)
+                    message = f"has a passage {corpus_id!r} that the release's corpus lacks"
+                    raise InputError(message, path=path, line=line)
 
-    def _there(self, rows: Iterable[int]) -> Rows:
-        found = np.fromiter(rows, np.int64)
-        if len(outside := found[(found < 0) | (found >= len(self))]):
+    def _check_rows(self, rows: Iterable[int]) -> Rows:
+        """Return rows as an array. Raise :class:`IndexError` for a row outside the collection."""
+        row_array = np.fromiter(rows, np.int64)
+        outside = row_array[(row_array < 0) | (row_array >= len(self))]
+        if len(outside):
             raise IndexError(f"row {outside[0]} of a collection of {len(self)} passages")
-        return found
+        return row_array
 
 
-def _hashes(ids: Sequence[str]) -> npt.NDArray[np.uint64]:
-    digests = b"".join(hashlib.blake2b(each.encode(), digest_size=8).digest() for each in ids)
-    return np.frombuffer(digests, np.uint64)
+def _hash_ids(ids: Sequence[str]) -> npt.NDArray[np.uint64]:
+    """Return the first 64 bits of each id's BLAKE2b hash."""
+    digests = [hashlib.blake2b(corpus_id.encode(), digest_size=8).digest() for corpus_id in ids]
+    return np.frombuffer(b"".join(digests), np.uint64)
 
 
 def open_passages(
@@ -204,27 +225,30 @@ def open_passages(
     process that needs the folder, for example another rank of a training, waits. Raises :class:`InputError` if the
     release lacks the config or the config has no rows.
     """
-    shown = config if split == "corpus" else f"{config}/{split}"
-    if not (total := release.rows(config, split)):
-        raise InputError(f"has no passages in {shown!r}", path=release.path)
+    description = config if split == "corpus" else f"{config}/{split}"
+    passage_count = release.rows(config, split)
+    if passage_count == 0:
+        raise InputError(f"has no passages in {description!r}", path=release.path)
 
-    def texts(bar: Any) -> Iterator[pa.Array]:
+    def read_with_bar(bar: Any) -> Iterator[pa.Array]:
         for batch in release.batches(config, split, ["text"]):
             yield batch.column("text")
             bar.update(len(batch))
 
-    def unpack(folder: Path) -> None:
-        hashes = expect_ids_once(release, config, split)
-        order = np.argsort(hashes, kind="stable")
-        hashes[order].tofile(folder / "hashes")
-        order.astype(np.uint32).tofile(folder / "rows")
-        write_strings(folder / "ids", (batch.column("_id") for batch in release.batches(config, split, ["_id"])))
-        with progress(total=total, unit="passage", label="unpack") as bar:
-            write_strings(folder / "texts", texts(bar))
+    def unpack(new_folder: Path) -> None:
+        id_hashes = expect_ids_once(release, config, split)
+        hash_order = np.argsort(id_hashes, kind="stable")
+        id_hashes[hash_order].tofile(new_folder / "hashes")
+        hash_order.astype(np.uint32).tofile(new_folder / "rows")
+        id_batches = release.batches(config, split, ["_id"])
+        write_strings(new_folder / "ids", (batch.column("_id") for batch in id_batches))
+        with progress(total=passage_count, unit="passage", label="unpack") as bar:
+            write_strings(new_folder / "texts", read_with_bar(bar))
 
-    folder, made = TEXTS.folder(keep, {"format": _FORMAT, "corpus": release.fingerprint(config, split)}, unpack)
-    if made:
-        log.info("%s unpacked into %s", shown, folder)
+    key = {"format": _FORMAT, "corpus": release.fingerprint(config, split)}
+    folder, is_built = TEXTS.folder(keep, key, unpack)
+    if is_built:
+        log.info("%s unpacked into %s", description, folder)
     return Passages(folder)
 
 
@@ -234,14 +258,19 @@ def expect_ids_once(release: Release, config: str, split: str = "corpus") -> npt
     Ids with equal hashes count as equal. Among 8 million different ids, the probability of equal hashes is 1 in
     600,000. Memory holds 16 bytes per row.
     """
-    batches = release.batches(config, split, ["_id"])
-    hashes = np.concatenate([_hashes([]), *(_hashes(batch.column("_id").to_pylist()) for batch in batches)])
-    order = np.argsort(hashes, kind="stable")
-    if len(again := order[1:][hashes[order][1:] == hashes[order][:-1]]):
-        row = int(again.min())
-        found = release.table(config, split, ["_id"])["_id"][row].as_py()
-        raise InputError(f"the id {found!r} is repeated; expected it once", path=release.place(config, split, row))
-    return hashes
+    hash_parts = [_hash_ids([])]  # concatenate needs at least one array
+    for batch in release.batches(config, split, ["_id"]):
+        hash_parts.append(_hash_ids(batch.column("_id").to_pylist()))
+    id_hashes = np.concatenate(hash_parts)
+    # Equal ids have equal hashes, which are neighbours when sorted. The sort is stable, so the earlier row comes first.
+    order = np.argsort(id_hashes, kind="stable")
+    sorted_hashes = id_hashes[order]
+    repeated_rows = order[1:][sorted_hashes[1:] == sorted_hashes[:-1]]
+    if len(repeated_rows):
+        row = int(repeated_rows.min())
+        corpus_id = release.table(config, split, ["_id"])["_id"][row].as_py()
+        raise InputError(f"the id {corpus_id!r} is repeated; expected it once", path=release.place(config, split, row))
+    return id_hashes
 
 
 def sample_rows(release: Release, corpus: str, sample: str) -> Rows:
@@ -252,25 +281,26 @@ def sample_rows(release: Release, corpus: str, sample: str) -> Rows:
     """
     if corpus != _CORPUS:
         raise InputError(f"--sample {sample} is a sample of the set main, not of {corpus}; use --set main")
-    wanted = release.table(sample, _CORPUS, ["_id"])["_id"]
-    found = pc.is_in(release.table(_CORPUS, _CORPUS, ["_id"])["_id"], value_set=wanted.combine_chunks())
-    rows: Rows = np.flatnonzero(found.to_numpy())
-    if len(rows) != len(wanted):
+    sample_ids = release.table(sample, _CORPUS, ["_id"])["_id"]
+    corpus_ids = release.table(_CORPUS, _CORPUS, ["_id"])["_id"]
+    is_in_sample = pc.is_in(corpus_ids, value_set=sample_ids.combine_chunks())
+    rows: Rows = np.flatnonzero(is_in_sample.to_numpy())
+    if len(rows) != len(sample_ids):
         raise InputError(
-            f"the corpus has only {len(rows):,} of the {len(wanted):,} passages of {sample}; make the sample again",
+            f"the corpus has only {len(rows):,} of the {len(sample_ids):,} passages of {sample}; make the sample again",
             path=release.path,
         )
     return rows
 
 
-def taken(batches: Iterable[pa.RecordBatch], rows: Rows | None) -> Iterator[pa.RecordBatch]:
+def take_rows(batches: Iterable[pa.RecordBatch], rows: Rows | None) -> Iterator[pa.RecordBatch]:
     """Yield the batches of a corpus with only the given ``rows``, in ascending order. None means all rows."""
-    start = 0
+    if rows is None:
+        yield from batches
+        return
+    batch_start = 0  # corpus row of the batch's first row
     for batch in batches:
-        if rows is None:
-            yield batch
-            continue
-        low, high = np.searchsorted(rows, [start, start + batch.num_rows])
+        low, high = np.searchsorted(rows, [batch_start, batch_start + batch.num_rows])
         if high > low:
-            yield batch.take(pa.array(rows[low:high] - start))
-        start += batch.num_rows
+            yield batch.take(pa.array(rows[low:high] - batch_start))
+        batch_start += batch.num_rows

@@ -11,21 +11,24 @@ from builders.core.version import VERSION
 from builders.store.layout import SETS
 from builders.store.reader import Release
 
-NAME, FORMAT = "dureader_retrieval run", 1
+NAME = "dureader_retrieval run"
+FORMAT = 1
+_HASH_DIGITS = 8  # digits of a commit or hash in a run's tag
 _PACKAGES = ("sentence-transformers", "transformers", "tokenizers", "torch", "numpy")
 
 
-def record(model: dict[str, Any], asked: dict[str, Any], packages: Sequence[str] = _PACKAGES) -> dict[str, Any]:
+def record(model: dict[str, Any], search: dict[str, Any], packages: Sequence[str] = _PACKAGES) -> dict[str, Any]:
     """Return everything that affects a run as JSON values, without paths and times.
 
-    ``model`` describes the model, for example by :func:`baselines.retrieve.models.described`. ``asked`` has the values
-    of :func:`describe_search` and further values of the verb. ``packages`` are the libraries whose versions are
-    recorded.
+    ``model`` describes the model. ``search`` has the values of :func:`describe_search` and further values of the verb.
+    ``packages`` are the libraries whose versions are recorded.
     """
     from importlib import metadata
 
-    versions = {"dureader_retrieval": VERSION, **{name: metadata.version(name) for name in packages}}
-    return {"name": NAME, "format": FORMAT, "model": model, **asked, "versions": versions}
+    versions = {"dureader_retrieval": VERSION}
+    for package in packages:
+        versions[package] = metadata.version(package)
+    return {"name": NAME, "format": FORMAT, "model": model, **search, "versions": versions}
 
 
 def describe_search(
@@ -49,11 +52,13 @@ def describe_search(
     }
 
 
-def tag_of(found: dict[str, Any]) -> str:
+def tag_of(run_record: dict[str, Any]) -> str:
     """Return the last column of a run's lines: the model's name and commit, and eight digits of the record's hash."""
-    model = found["model"]
-    name = "_".join(str(model["name"]).split())
-    return f"{name}@{model['commit'][:8]}:{key_of(found)[:8]}" if model["commit"] else f"{name}:{key_of(found)[:8]}"
+    model = run_record["model"]
+    name = "_".join(str(model["name"]).split())  # a tag has no blanks
+    if model["commit"]:
+        name += f"@{model['commit'][:_HASH_DIGITS]}"
+    return f"{name}:{key_of(run_record)[:_HASH_DIGITS]}"
 
 
 def manifest_path(out: Path) -> Path:
@@ -61,14 +66,22 @@ def manifest_path(out: Path) -> Path:
     return out.with_name(f"{out.name}.manifest.json")
 
 
-def write_manifest(out: Path, found: dict[str, Any], tag: str, queries: int, lines: int) -> dict[str, Any]:
+def write_manifest(
+    out: Path, run_record: dict[str, Any], tag: str, query_count: int, line_count: int
+) -> dict[str, Any]:
     """Write the manifest next to the run ``out``, and return the manifest. A stream gets no manifest.
 
-    ``tag`` is the last column of the run's lines.
+    ``run_record`` is from :func:`record`. ``tag`` is the last column of the run's lines.
     """
+    manifest = {**run_record, "tag": tag}
     if kind_of(out):
-        return {**found, "tag": tag}
-    of_file = {"file": out.name, "bytes": out.stat().st_size, "sha256": sha256_of(out)}
-    whole = {**found, "tag": tag, "run": {**of_file, "queries": queries, "lines": lines}}
-    write_text(manifest_path(out), json.dumps(whole, ensure_ascii=False, indent=1) + "\n")
-    return whole
+        return manifest
+    manifest["run"] = {
+        "file": out.name,
+        "bytes": out.stat().st_size,
+        "sha256": sha256_of(out),
+        "queries": query_count,
+        "lines": line_count,
+    }
+    write_text(manifest_path(out), json.dumps(manifest, ensure_ascii=False, indent=1) + "\n")
+    return manifest

@@ -46,8 +46,14 @@ class ModelSettings(Overrides, frozen=True):
 
     def overrides(self) -> dict[str, Any]:
         """Return all overrides with a value, for a manifest."""
-        values = [(name, getattr(self, name)) for name in Overrides.__struct_fields__]
-        return {key: value for key, value in values if value is not None and (value != "" or "_prompt" in key)}
+        values: dict[str, Any] = {}
+        for name in Overrides.__struct_fields__:
+            value = getattr(self, name)
+            # An empty text is unset, except in query_prompt and passage_prompt, where "" removes the model's prompt.
+            is_unset = value is None or (value == "" and "_prompt" not in name)
+            if not is_unset:
+                values[name] = value
+        return values
 
 
 @dataclass(frozen=True)
@@ -79,8 +85,12 @@ class ModelOptions:
 
     def overrides(self) -> dict[str, Any]:
         """Return the given options that override the model's files, by their names."""
-        values = [(name, getattr(self, name, None)) for name in Overrides.__struct_fields__]
-        return {name: value for name, value in values if value is not None}
+        values: dict[str, Any] = {}
+        for name in Overrides.__struct_fields__:
+            value = getattr(self, name, None)  # last_token is no option
+            if value is not None:
+                values[name] = value
+        return values
 
 
 NO_OPTIONS = ModelOptions()

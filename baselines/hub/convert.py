@@ -54,11 +54,13 @@ def convert_checkpoint(
     from builders.core.folders import check_output, replace_directory, work_beside
     from builders.core.results import Report
 
+    # All inputs are read and checked before anything is written.
     directory = check_output(out, "a checkpoint", RECIPE)
     official = read_official(params, config, vocab)
     name = params.resolve().name
     with work_beside(directory) as work:
         write_model(work, official)
+        # The records of a trained checkpoint, as far as a converted checkpoint has them.
         write_json(work / RECIPE, {"name": name, "model": {"kind": official.kind}})
         converted = {"from": name, "sha256": official.sources}
         write_json(work / TRAINING, {"converted": converted, "versions": versions()})

@@ -28,6 +28,7 @@ class _Kind(NamedTuple):
     tags: list[str]
 
 
+# The kinds by the value of ``model.kind`` in recipe.json.
 _KINDS = {
     "dual": _Kind(
         description="dual-encoder",
@@ -96,29 +97,19 @@ def model_card(
         dataset: ORG/NAME of the training data on the hub, if published.
     """
     import jinja2  # noqa: F401 (from_template needs jinja2; importing it here makes a missing library a clear error)
-    from huggingface_hub import ModelCard, ModelCardData
+    from huggingface_hub import ModelCard
 
     recipe_data = checkpoint.recipe.get("data", {})
     record = checkpoint.training
     set_name = recipe_data.get("set", "main")
     learns_from_pairs = recipe_data.get("source") == "pairs"
-    kind = _KINDS[checkpoint.kind]
     languages = ["zh", "en"] if set_name == "crosslingual" else ["zh"]
     title = name.rsplit("/", 1)[-1]
     if not licence:
         licence = "apache-2.0" if _has_only_dureader_data(record, set_name) else "other"
-    results = _eval_results(checkpoint.kind, measured, dataset)
-    head = ModelCardData(
-        language=languages,
-        license=licence,
-        library_name=kind.library,
-        pipeline_tag=kind.pipeline,
-        tags=[*kind.tags, "information-retrieval", "dureader_retrieval"],
-        base_model=checkpoint.hub_start[0] if checkpoint.hub_start else None,
-        datasets=[dataset] if dataset else None,
-        model_name=title if results else None,
-        eval_results=results or None,
-    )
+    head = _make_head(checkpoint, title, languages, licence, dataset, measured)
+
+    # The Markdown text. A converted checkpoint has no evaluation during training.
     evaluations = record.get("dev") or [{}]
     dev_run = record.get("dev_run") or {}
     card = ModelCard.from_template(
@@ -147,6 +138,33 @@ def model_card(
         title=title,
     )
     return f"{card}\n"
+
+
+def _make_head(
+    checkpoint: Checkpoint,
+    title: str,
+    languages: list[str],
+    licence: str,
+    dataset: str | None,
+    measured: Sequence[Measured],
+) -> Any:
+    """Return the card's YAML head, which the hub reads."""
+    from huggingface_hub import ModelCardData
+
+    model_kind = _KINDS[checkpoint.kind]
+    results = _eval_results(checkpoint.kind, measured, dataset)
+    return ModelCardData(
+        language=languages,
+        license=licence,
+        library_name=model_kind.library,
+        pipeline_tag=model_kind.pipeline,
+        tags=[*model_kind.tags, "information-retrieval", "dureader_retrieval"],
+        base_model=checkpoint.hub_start[0] if checkpoint.hub_start else None,
+        datasets=[dataset] if dataset else None,
+        # The library needs a name for results only.
+        model_name=title if results else None,
+        eval_results=results or None,
+    )
 
 
 def _describe_kind(checkpoint: Checkpoint) -> str:
@@ -182,6 +200,7 @@ def _eval_results(kind: str, measured: Sequence[Measured], dataset: str | None) 
 
     results = []
     for run in measured:
+        # The hub shows percentages.
         for measure, official_name in PAPER.items():
             result = EvalResult(
                 task_type="text-retrieval",

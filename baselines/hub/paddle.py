@@ -49,6 +49,7 @@ QUERY_PREFIX = "query_"
 PASSAGE_PREFIX = "titlepara_"
 _POOLER_WEIGHT = "pooler.dense.weight"
 _POOLER_BIAS = "pooler.dense.bias"
+_QUOTED_NAMES = 3  # names of parameters that an error quotes
 _FILE_HEADER = "<IQIi"  # the fields of a file before the TensorDesc
 _LARGEST_DESCRIPTION = 1_000  # bytes; a TensorDesc of a parameter has about 10
 # Data types of Paddle's VarType that parameters have.
@@ -157,51 +158,68 @@ def read_official(folder: Path, config_path: Path, vocabulary_path: Path) -> Off
     """
     if not folder.is_dir():
         raise InputError("expected a folder with a file for each parameter; unpack an archive (tar xf)", path=folder)
+    # Hidden files are of the system or of a download.
     files = {path.name: path for path in folder.iterdir() if not path.name.startswith(".")}
     config = read_config(config_path)
     vocabulary = read_vocabulary(vocabulary_path, config.vocab_size)
 
     # Compare the files with the model's parameters.
     ignored_names = {name for name in files if _IGNORED_FILES.fullmatch(name)}
-    kind, parts = _detect_parts(config, files.keys() - ignored_names)
-    if kind == "dual":  # a dual-encoder needs no pooler
+    model_kind, parts = _detect_parts(config, files.keys() - ignored_names)
+    if model_kind == "dual":  # a dual-encoder needs no pooler
         ignored_names |= files.keys() & {parameter.paddle_name for parameter in pooler_parameters(config)}
     expected_names = set()
     for parameters in parts.values():
         expected_names |= {parameter.paddle_name for parameter in parameters}
-    kind_name = kind if kind == "encoder" else f"{kind}-encoder"
+    model_name = model_kind if model_kind == "encoder" else f"{model_kind}-encoder"
     missing_names = sorted(expected_names - files.keys())
     if missing_names:
-        shown_names = ", ".join(missing_names[:3])
-        counts = f"{len(missing_names)} of the {kind_name}'s {len(expected_names)} parameters"
-        raise InputError(f"lacks {shown_names} ({counts})", path=folder)
+        counts = f"{len(missing_names)} of the {model_name}'s {len(expected_names)} parameters"
+        raise InputError(f"lacks {_quote_names(missing_names)} ({counts})", path=folder)
     surplus_names = sorted(files.keys() - expected_names - ignored_names)
     if surplus_names:
-        shown_names = ", ".join(surplus_names[:3])
-        raise InputError(f"has {shown_names}, unknown in the {kind_name}; remove these files", path=folder)
+        problem = f"has {_quote_names(surplus_names)}, unknown in the {model_name}; remove these files"
+        raise InputError(problem, path=folder)
     if ignored_names:
         log.info("skipped, no part of the model: %s", ", ".join(sorted(ignored_names)))
 
-    # Read the parameters.
-    values_by_part: dict[str, dict[str, Floats]] = {part: {} for part in parts}
-    parameters_in_order = []
-    for part, parameters in parts.items():
-        parameters_in_order += [(part, parameter) for parameter in parameters]
-    for part, parameter in progress(parameters_in_order, unit="file", label="parameters"):
-        path = files[parameter.paddle_name]
-        values = read_parameter(path)
-        if values.shape != parameter.shape:
-            raise InputError(
-                f"has the shape {list(values.shape)}; the configuration says {list(parameter.shape)}", path=path
-            )
-        values_by_part[part][parameter.bert_name] = values.T if parameter.is_dense else values
+    values_by_part = _read_values(files, parts)
+    # One checksum stands for all parameters: that of a list in the format of sha256sum.
     checksum_lines = [f"{sha256_of(files[name])}  {name}\n" for name in sorted(expected_names)]
     sources = {
         "parameters": hashlib.sha256("".join(checksum_lines).encode()).hexdigest(),
         "configuration": sha256_of(config_path),
         "vocabulary": sha256_of(vocabulary_path),
     }
-    return Official(kind, config, vocabulary, values_by_part, sources)
+    return Official(model_kind, config, vocabulary, values_by_part, sources)
+
+
+def _quote_names(names: list[str]) -> str:
+    """Return the first names of a list, for an error."""
+    return ", ".join(names[:_QUOTED_NAMES])
+
+
+def _read_values(files: dict[str, Path], parts: dict[str, list[Parameter]]) -> dict[str, dict[str, Floats]]:
+    """Read the parameters of each part, under transformers' names. ``files`` are the paths by Paddle's names.
+
+    Raises :class:`InputError` for a parameter of another shape.
+    """
+    values_by_part: dict[str, dict[str, Floats]] = {part: {} for part in parts}
+    # One list of all parameters, so that the bar counts all files.
+    parameters_in_order = []
+    for part, parameters in parts.items():
+        parameters_in_order += [(part, parameter) for parameter in parameters]
+    for part, parameter in progress(parameters_in_order, unit="file", label="parameters"):
+        parameter_path = files[parameter.paddle_name]
+        values = read_parameter(parameter_path)
+        if values.shape != parameter.shape:
+            raise InputError(
+                f"has the shape {list(values.shape)}; the configuration says {list(parameter.shape)}",
+                path=parameter_path,
+            )
+        # Paddle and PyTorch store the weights of a dense layer the other way round.
+        values_by_part[part][parameter.bert_name] = values.T if parameter.is_dense else values
+    return values_by_part
 
 
 def _detect_parts(config: Config, file_names: set[str]) -> tuple[Kind, dict[str, list[Parameter]]]:
@@ -210,6 +228,7 @@ def _detect_parts(config: Config, file_names: set[str]) -> tuple[Kind, dict[str,
         query_encoder = list(encoder_parameters(config, QUERY_PREFIX))
         passage_encoder = list(encoder_parameters(config, PASSAGE_PREFIX))
         return "dual", {"query": query_encoder, "document": passage_encoder}
+    # A cross-encoder has outputs. An encoder, the starting checkpoint, may have a pooler.
     encoder = list(encoder_parameters(config, ""))
     pooler = list(pooler_parameters(config))
     outputs = list(output_parameters(config))
@@ -220,43 +239,49 @@ def _detect_parts(config: Config, file_names: set[str]) -> tuple[Kind, dict[str,
     return "encoder", {"model": encoder}
 
 
-def read_config(path: Path) -> Config:
+def read_config(config_path: Path) -> Config:
     """Read an `ernie_config.json`. Raises :class:`InputError` with the key if the model is not ERNIE 1.0."""
-    return read_json(path, Config)
+    return read_json(config_path, Config)
 
 
-def read_vocabulary(path: Path, size: int) -> dict[str, int]:
+def read_vocabulary(vocabulary_path: Path, vocabulary_size: int) -> dict[str, int]:
     """Read a `vocab.txt` as {token: id}. A line has a token, or a token, a tab and an id (default: line number from 0).
 
     Raises:
-        InputError: a line has another format or an id of ``size`` or above, or a special token is missing.
+        InputError: a line has another format or an id of ``vocabulary_size`` or above, or a special token is missing.
     """
     vocabulary: dict[str, int] = {}
-    lines = read_utf8(path).split("\n")
+    lines = read_utf8(vocabulary_path).split("\n")
     if not lines[-1]:
         del lines[-1]  # the text behind the last line break
     for index, line in enumerate(lines):
+        # Without an id, the token's id is the number of its line.
         token, *further_fields = line.strip().split("\t")
         token_id = index
         if further_fields:
             is_id = len(further_fields) == 1 and re.fullmatch(r"\s*\d{1,9}\s*", further_fields[0])
             if not is_id:
                 problem = "expected a token, or a token and its id, separated by a tab"
-                raise InputError(problem, path=path, line=index + 1)
+                raise InputError(problem, path=vocabulary_path, line=index + 1)
             token_id = int(further_fields[0])
-        if token_id >= size:
-            raise InputError(f"expected ids below vocab_size, {size:,}, found {token_id:,}", path=path, line=index + 1)
+        if token_id >= vocabulary_size:
+            raise InputError(
+                f"expected ids below vocab_size, {vocabulary_size:,}, found {token_id:,}",
+                path=vocabulary_path,
+                line=index + 1,
+            )
         vocabulary[token.strip()] = token_id
     vocabulary.pop("", None)  # an empty line has a number and no token
     missing_tokens = [token for token in _SPECIAL_TOKENS if token not in vocabulary]
     if missing_tokens:
-        raise InputError(f"lacks {', '.join(missing_tokens)}", path=path)
+        raise InputError(f"lacks {', '.join(missing_tokens)}", path=vocabulary_path)
     return vocabulary
 
 
 def encoder_parameters(config: Config, prefix: str) -> Iterator[Parameter]:
     """Yield an encoder's parameters. All Paddle names begin with ``prefix``."""
     size = config.hidden_size
+    # Embeddings: Paddle's name, BERT's name, and the number of rows.
     embeddings = [
         ("word_embedding", "word_embeddings", config.vocab_size),
         ("pos_embedding", "position_embeddings", config.max_position_embeddings),
@@ -268,6 +293,7 @@ def encoder_parameters(config: Config, prefix: str) -> Iterator[Parameter]:
     for number in range(config.num_hidden_layers):
         paddle_layer = f"{prefix}encoder_layer_{number}"
         bert_layer = f"encoder.layer.{number}"
+        # Attention, then the feed-forward part. A layer norm follows each.
         for part in ("query", "key", "value"):
             paddle_name = f"{paddle_layer}_multi_head_att_{part}_fc"
             yield from _dense_layer(paddle_name, f"{bert_layer}.attention.self.{part}", size, size)
@@ -300,40 +326,43 @@ def _layer_norm(paddle_name: str, bert_name: str, size: int) -> Iterator[Paramet
     yield Parameter(f"{paddle_name}_layer_norm_bias", f"{bert_name}.LayerNorm.bias", (size,))
 
 
-def read_parameter(path: Path) -> Floats:
+def read_parameter(parameter_path: Path) -> Floats:
     """Read one parameter of 16-bit or 32-bit floats as 32-bit floats.
 
     Raises:
         InputError: the file is no parameter, its length is wrong, or its values are not finite or not floats.
     """
-    content = path.read_bytes()
+    content = parameter_path.read_bytes()
     header_size = struct.calcsize(_FILE_HEADER)
     # A file that is too short gets a header of ones, whose versions are wrong.
     header = content[:header_size].ljust(header_size, b"\xff")
     first_version, lod_levels, second_version, description_size = struct.unpack(_FILE_HEADER, header)
 
+    # The description of the values: their type and shape.
     description = content[header_size : header_size + min(description_size, _LARGEST_DESCRIPTION)]
     numbers = list(_read_varints(description))
     fields = list(zip(numbers[::2], numbers[1::2], strict=False))  # (tag, value)
     tags = {tag for tag, _ in fields}
     if first_version or lod_levels or second_version or tags != {_DATA_TYPE_TAG, _DIMENSION_TAG}:
-        raise InputError("truncated, or not a parameter in Paddle's fluid format (one per file)", path=path)
+        raise InputError("truncated, or not a parameter in Paddle's fluid format (one per file)", path=parameter_path)
     shape = [value for tag, value in fields if tag == _DIMENSION_TAG]
     data_type = dict(fields)[_DATA_TYPE_TAG]
     if data_type not in _FLOAT_TYPES:
-        raise InputError(f"has values of Paddle's type {data_type}; expected FP16 (4) or FP32 (5)", path=path)
+        raise InputError(f"has values of Paddle's type {data_type}; expected FP16 (4) or FP32 (5)", path=parameter_path)
 
+    # The values.
     value_type = _FLOAT_TYPES[data_type]
     values_start = header_size + description_size
     expected_bytes = math.prod(shape) * value_type.itemsize
     actual_bytes = len(content) - values_start
     if expected_bytes != actual_bytes:
         raise InputError(
-            f"damaged: expected {expected_bytes:,} bytes for the shape {shape}, found {actual_bytes:,}", path=path
+            f"damaged: expected {expected_bytes:,} bytes for the shape {shape}, found {actual_bytes:,}",
+            path=parameter_path,
         )
     values = np.frombuffer(content, value_type, offset=values_start).reshape(shape).astype(np.float32)
     if not np.isfinite(values).all():
-        raise InputError("damaged: has values that are not finite", path=path)
+        raise InputError("damaged: has values that are not finite", path=parameter_path)
     return values
 
 
@@ -354,21 +383,21 @@ def _read_varints(message: bytes) -> Iterator[int]:
             shift = 0
 
 
-def write_model(folder: Path, official: Official) -> None:
-    """Write the model into ``folder``."""
+def write_model(model_folder: Path, official: Official) -> None:
+    """Write the model into ``model_folder``."""
     quiet_libraries()
-    folder.mkdir(exist_ok=True)
+    model_folder.mkdir(exist_ok=True)
     # Not in /tmp, because the parts are as large as the model.
-    with tempfile.TemporaryDirectory(dir=folder.parent) as parts_folder:
+    with tempfile.TemporaryDirectory(dir=model_folder.parent) as parts_folder:
         if official.kind == "dual":
-            _write_dual_encoder(folder, official, Path(parts_folder))
+            _write_dual_encoder(model_folder, official, Path(parts_folder))
         elif official.kind == "cross":
-            _write_cross_encoder(folder, official, Path(parts_folder))
+            _write_cross_encoder(model_folder, official, Path(parts_folder))
         else:
-            _write_encoder(folder, official)
+            _write_encoder(model_folder, official)
 
 
-def _write_dual_encoder(folder: Path, official: Official, parts_folder: Path) -> None:
+def _write_dual_encoder(model_folder: Path, official: Official, parts_folder: Path) -> None:
     """Write a Router of two encoders. The [CLS] vectors of queries and passages are compared by dot product."""
     inputs: dict[str, tuple[InputKind, int]] = {
         "query": ("query", QUERY_LENGTH),
@@ -383,20 +412,22 @@ def _write_dual_encoder(folder: Path, official: Official, parts_folder: Path) ->
         model.load_state_dict(_as_tensors(official.parts[part]) | zero_pooler)
         model.save_pretrained(parts_folder / part)
         _bert_tokenizer(official).save_pretrained(parts_folder / part)
+        # The library opens an encoder from a folder only.
         encoder = Transformer(str(parts_folder / part))
         encoder.processor = _input_tokenizer(official, input_kind, length)
         towers[part] = [encoder, Pooling(encoder.get_embedding_dimension(), "cls")]
     router = Router.for_query_document(towers["query"], towers["document"])
     model = SentenceTransformer(modules=[router], similarity_fn_name="dot", device="cpu")
-    model.save_pretrained(str(folder), create_model_card=False)
+    model.save_pretrained(str(model_folder), create_model_card=False)
 
 
-def _write_cross_encoder(folder: Path, official: Official, parts_folder: Path) -> None:
+def _write_cross_encoder(model_folder: Path, official: Official, parts_folder: Path) -> None:
     """Write a cross-encoder with one output, the difference of the two official outputs.
 
     The sigmoid of the output is the probability of class 1, so ``predict`` and ``rank`` return the official scores.
     With two outputs, ``rank`` would refuse the model.
     """
+    # The second row minus the first row. Other parameters are BERT's.
     state = {}
     for name, tensor in _as_tensors(official.parts["model"]).items():
         if name.startswith("classifier."):
@@ -409,16 +440,16 @@ def _write_cross_encoder(folder: Path, official: Official, parts_folder: Path) -
     _bert_tokenizer(official).save_pretrained(parts_folder)
     cross = CrossEncoder(str(parts_folder), device="cpu")
     cross[0].processor = _input_tokenizer(official, "pair", PASSAGE_LENGTH)
-    cross.save_pretrained(str(folder), create_model_card=False)
+    cross.save_pretrained(str(model_folder), create_model_card=False)
 
 
-def _write_encoder(folder: Path, official: Official) -> None:
+def _write_encoder(model_folder: Path, official: Official) -> None:
     """Write a BertModel with BERT's own tokenizer, as a starting checkpoint."""
     state = _as_tensors(official.parts["model"])
     model: Any = BertModel(_bert_config(official), add_pooling_layer=_POOLER_WEIGHT in state)
     model.load_state_dict(state)
-    model.save_pretrained(folder)
-    _bert_tokenizer(official).save_pretrained(folder)
+    model.save_pretrained(model_folder)
+    _bert_tokenizer(official).save_pretrained(model_folder)
 
 
 def _bert_config(official: Official, **options: Any) -> BertConfig:
@@ -434,7 +465,7 @@ def _bert_tokenizer(official: Official) -> Any:
     return BertTokenizer(official.vocabulary, model_max_length=min(512, official.config.max_position_embeddings))
 
 
-def _input_tokenizer(official: Official, input_kind: InputKind, length: int) -> Any:
-    """Return the official tokenizer. It truncates at ``length`` tokens, or fewer if the model has fewer positions."""
-    longest = min(length, official.config.max_position_embeddings)
+def _input_tokenizer(official: Official, input_kind: InputKind, max_length: int) -> Any:
+    """Return the official tokenizer. It truncates at ``max_length`` tokens, or at the model's last position."""
+    longest = min(max_length, official.config.max_position_embeddings)
     return official_tokenizer(_bert_tokenizer(official), input_kind, longest)

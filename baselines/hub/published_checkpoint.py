@@ -47,8 +47,8 @@ class CheckpointManifest(Struct, frozen=True):
         return json.dumps(msgspec.to_builtins(self), ensure_ascii=False, indent=1) + "\n"
 
 
-def fetch_checkpoint(repo: str, commit: str, folder: Path) -> None:
-    """Fetch into ``folder`` the files that the manifest of a commit lists, except files that are already complete.
+def fetch_checkpoint(repo: str, commit: str, target_folder: Path) -> None:
+    """Fetch the files that the manifest of a commit lists into a folder, except files that are already complete.
 
     After a broken connection, the download of a file resumes. After a restart, an incomplete file is fetched from its
     beginning, because huggingface_hub 2 keeps no incomplete files. Raises :class:`InputError` if the hub refuses, if
@@ -61,18 +61,19 @@ def fetch_checkpoint(repo: str, commit: str, folder: Path) -> None:
     advice = f"other models load by name: SentenceTransformer({repo!r}){OTHER_HUB}"
     with clear_errors(repo, api.endpoint, "model", "download"):
         try:
-            manifest_path = Path(api.hf_hub_download(repo, MANIFEST, revision=commit, local_dir=folder))
+            manifest_path = Path(api.hf_hub_download(repo, MANIFEST, revision=commit, local_dir=target_folder))
             files = read_json(manifest_path, CheckpointManifest).files
         except (EntryNotFoundError, InputError) as error:
             reason = error if isinstance(error, InputError) else f"no {MANIFEST}"
             raise InputError(f"{repo} is no checkpoint that `push` made ({reason}); {advice}") from None
         # Escaped, so that no name matches other files as a pattern.
         patterns = [glob.escape(file.path) for file in files]
-        snapshot_download(repo, revision=commit, allow_patterns=patterns, local_dir=folder)
+        snapshot_download(repo, revision=commit, allow_patterns=patterns, local_dir=target_folder)
+    # Every file is compared with the manifest, also files of an earlier call.
     for file in files:
-        if not (folder / file.path).is_file():
+        if not (target_folder / file.path).is_file():
             raise InputError(f"{repo} is no checkpoint that `push` made ({file.path} is missing); {advice}")
-        if sha256_of(folder / file.path) != file.sha256:
+        if sha256_of(target_folder / file.path) != file.sha256:
             raise InputError(f"{repo}: {file.path} differs from its manifest; run the same command again{OTHER_HUB}")
-    shutil.rmtree(folder / ".cache", ignore_errors=True)  # the library's download records
-    (folder / MANIFEST).unlink()
+    shutil.rmtree(target_folder / ".cache", ignore_errors=True)  # the library's download records
+    (target_folder / MANIFEST).unlink()

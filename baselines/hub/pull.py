@@ -50,6 +50,7 @@ def pull_model(
     from builders.core.folders import check_output, replace_directory, work_beside
     from builders.core.results import Report
 
+    # A branch may move during the download, so its commit is fetched.
     directory = check_output(out, "a checkpoint", RECIPE)
     api = HfApi()
     with clear_errors(repo, api.endpoint, "model", "download"):

@@ -76,6 +76,7 @@ def push_model(
     from builders.store.layout import MANIFEST
     from builders.store.reader import open_release
 
+    # Measure the runs. A damaged checkpoint is reported first.
     checkpoint = open_checkpoint(model)
     measured: list[Measured] = []
     results: dict[str, str] = {}
@@ -84,6 +85,7 @@ def push_model(
         measured = score_runs(release, split, set, run)
         if dataset:
             results = eval_results(measured, release, dataset, repo)
+    # Write the card and the manifest beside the checkpoint's files, and send all files in one commit.
     with temporary_folder() as work:
         card = model_card(checkpoint, repo, measured, license, dataset)
         files = stage_files(checkpoint, card, work, results)

@@ -49,9 +49,9 @@ def score_runs(release: Release, split: str, set_name: str, runs: Sequence[Run |
 
 
 def stage_files(
-    checkpoint: Checkpoint, card: str, work: Path, results: Mapping[str, str]
+    checkpoint: Checkpoint, card: str, work_folder: Path, results: Mapping[str, str]
 ) -> dict[str, tuple[Path, str]]:
-    """Return the files to push, {path in the repository: (file, SHA-256)}. New files are written into ``work``.
+    """Return the files to push, {path in the repository: (file, SHA-256)}. New files are written into ``work_folder``.
 
     ``results`` has the texts of the files of :func:`eval_results`.
     """
@@ -61,17 +61,19 @@ def stage_files(
         log.info("skipped, not needed on the hub: %s", ", ".join(skipped_entries))
     if MANIFEST in names:
         raise InputError(f"has a {MANIFEST}, which push writes itself; remove this file", path=checkpoint.path)
-    write_text(work / CARD, card)
+    # The card replaces the checkpoint's own card.
+    write_text(work_folder / CARD, card)
     paths = {name: checkpoint.path / name for name in names}
-    paths[CARD] = work / CARD
+    paths[CARD] = work_folder / CARD
     entries = [PublishedFile(name, path.stat().st_size, sha256_of(path)) for name, path in sorted(paths.items())]
     files = {entry.path: (paths[entry.path], entry.sha256) for entry in entries}
     manifest = CheckpointManifest(entries, [{"path": name} for name in sorted(results)])
+    # The manifest lists all other files, so it is written last.
     written_texts = dict(results)
     written_texts[MANIFEST] = manifest.text()
     for name, text in written_texts.items():
-        write_text(work / name, text)
-        files[name] = (work / name, sha256_of(work / name))
+        write_text(work_folder / name, text)
+        files[name] = (work_folder / name, sha256_of(work_folder / name))
     return files
 
 
@@ -108,6 +110,7 @@ def eval_results(measured: Sequence[Measured], release: Release, dataset: str, r
                 notes=run.run,
             )
             entries.append(entry)
+        # The file is named after the run. Characters that some systems refuse in file names are replaced.
         name = re.sub(r"[^\w.-]+", "_", run.run).removesuffix(".gz").lstrip(".") or "run"
         path = f"{RESULTS}/{name}.yaml"
         if path in files:
@@ -129,6 +132,7 @@ def _first_difference(measured: Sequence[Measured], release: Release, dataset: s
         return f"has no {EVAL} or no {MANIFEST}; `python -m builders publish` writes both"
     except InputError as error:
         return str(error)
+    # Only the splits that the runs were measured on must be identical.
     for run in measured:
         configs = SETS[run.set]
         for config, split in ((configs.corpus, "corpus"), (configs.queries, run.split), (configs.qrels, run.split)):

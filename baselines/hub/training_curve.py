@@ -46,6 +46,7 @@ class TrainingCurve(Struct, frozen=True):
 def read_training_curve(checkpoint: Path) -> TrainingCurve:
     """Read the curve of a checkpoint. Raises :class:`InputError` or OSError for a damaged or missing record."""
     training = read_json(checkpoint / TRAINING, _Training)
+    # The first score of the first evaluation is drawn. Steps without this score are skipped.
     measure = ""
     for scores in training.dev:
         measure = measure or next((name for name in scores if name != "step"), "")
@@ -58,12 +59,14 @@ def draw_curve(panel: Any, curve: TrainingCurve, font_size: float) -> None:
 
     ``font_size`` is in points.
     """
+    # A thinned curve looks the same, and is drawn quickly.
     point_distance = max(1, len(curve.losses) // _CURVE_POINTS)
     drawn_losses = curve.losses[::point_distance]
     panel.set_xlabel("step", fontsize=font_size)
     panel.set_ylabel("loss", fontsize=font_size, color=_LOSS_COLOUR)
     panel.plot([step for step, _ in drawn_losses], [loss for _, loss in drawn_losses], color=_LOSS_COLOUR)
     panel.set_ylim(bottom=0)
+    # The scores have an axis of their own, because losses are no percentages.
     if curve.dev:
         right_axis = panel.twinx()
         right_axis.set_ylabel(f"{curve.measure}, %", fontsize=font_size, color=_MEASURE_COLOUR, parse_math=False)

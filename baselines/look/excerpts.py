@@ -53,8 +53,10 @@ def excerpt_html(passage_text: str, query_text: str) -> tuple[str, str]:
     normalized_terms = {unicodedata.normalize("NFKC", term) for term in terms}
     excerpt_words = best_excerpt(flag_terms(line, normalized_terms), PAGE_EXCERPT_CHARS)
     excerpt = "".join(word for word, _ in excerpt_words)
-    whole = "" if excerpt == line else highlight.marked(line, terms)
-    return highlight.marked(excerpt, terms), whole
+    passage_html = ""
+    if excerpt != line:
+        passage_html = highlight.marked(line, terms)
+    return highlight.marked(excerpt, terms), passage_html
 
 
 def flag_terms(text: str, terms: set[str]) -> list[Word]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from baselines.look.excerpts import EXCERPT_SOURCE_CHARS, best_excerpt, describe_ranking, flag_terms, positives_of
 from baselines.measure.qrels import read_queries
+from baselines.measure.run_origin import expect_passages
 from builders.core.errors import InputError, visible
 from builders.core.results import Report, Table
 from builders.core.word_tokens import word_tokens
@@ -41,7 +42,9 @@ class QuestionView:
 
     def is_positive(self, passage_id: str) -> bool | None:
         """True for a positive passage; None if the split has no judgments."""
-        return None if self.positives is None else passage_id in self.positives
+        if self.positives is None:
+            return None
+        return passage_id in self.positives
 
     def missed_positives(self) -> list[str]:
         """Return the ids of positive passages that are not among the best passages of any run.
@@ -136,8 +139,12 @@ class QuestionView:
         """Describe the passage's ranks, for example "at rank 7; not in dense.run"."""
         parts = []
         for run, rank in zip(self.runs, self._ranks(passage_id), strict=True):
-            place = f" of {run.path}" if len(self.runs) > 1 else ""
-            parts.append(f"not in {run.path}" if rank is None else f"at rank {rank}{place}")
+            if rank is None:
+                parts.append(f"not in {run.path}")
+            elif len(self.runs) == 1:
+                parts.append(f"at rank {rank}")
+            else:
+                parts.append(f"at rank {rank} of {run.path}")
         return "; ".join(parts)
 
 
@@ -152,16 +159,17 @@ def view_question(
     questions = read_queries(release, split, configs.queries)
     question, note = _choose_question(questions, runs, query, split, release)
     query_id, _ = question
+    positives = None
     judgments = positives_of(release, configs, split)
-    positives = None if judgments is None else judgments.get(query_id, set())
+    if judgments is not None:
+        positives = judgments.get(query_id, set())
+    # Read the texts of all passages that the view can print.
     shown_ids = set(positives or ())
     for run in runs:
         shown_ids.update(run.rankings.get(query_id, [])[:top_k])
     texts = release.texts(configs.corpus, "corpus", shown_ids)
     for run in runs:
-        for passage_id in run.rankings.get(query_id, [])[:top_k]:
-            if passage_id not in texts:
-                raise InputError(f"has a passage {passage_id!r} that the release's corpus lacks", path=run.path)
+        expect_passages(run, run.rankings.get(query_id, [])[:top_k], texts, "corpus")
     return QuestionView(question, note, split, runs, top_k, texts, positives)
 
 

@@ -5,13 +5,14 @@ A passage contains an answer if one of its spans reaches the threshold of span-F
 answers or entities, one suffices. Queries without an answer do not count.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, compress
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from baselines.measure.measures import LIST_DEPTH, mean, reciprocal_rank
+from baselines.measure.measures import LIST_DEPTH, first_rank, mean, reciprocal_rank
 from baselines.measure.significance import rank_agreement
 from builders.core.errors import InputError
 from builders.core.progress import slices
@@ -30,42 +31,72 @@ Ranks = dict[str, dict[str, int | None]]
 
 
 def first_answers(
-    runs: Sequence[Run], asked: Mapping[str, Mapping[str, Any]], release: Release, corpus: str, options: Options
+    runs: Sequence[Run],
+    answer_rows: Mapping[str, Mapping[str, Any]],
+    release: Release,
+    corpus: str,
+    options: Options,
 ) -> list[Ranks]:
     """Return, for each run, the rank of every query's first passage with an answer, and with an entity, in the top 50.
 
     Args:
         runs: the runs.
-        asked: rows of the config ``answers`` by query id.
+        answer_rows: rows of the config ``answers`` by query id.
         release, corpus: the release, and the config with the passages of the runs.
         options: the unit, the threshold and the segmenter of span-F1.
 
     Raises:
         InputError: no query has an answer, or the corpus lacks a retrieved passage.
     """
-    asked = {query: row for query, row in asked.items() if row["answers"]}
-    if not asked:
+    answer_rows = {query_id: row for query_id, row in answer_rows.items() if row["answers"]}
+    if not answer_rows:
         raise InputError("no query of the split has an answer (raw test rows have none)", path=release.path)
-    tops = [{query: run.rankings.get(query, [])[:LIST_DEPTH] for query in asked} for run in runs]
-    wanted = {query: list(dict.fromkeys(passage for top in tops for passage in top[query])) for query in asked}
-    texts = release.texts(corpus, "corpus", {passage for own in wanted.values() for passage in own})
-    for run, top in zip(runs, tops, strict=True):
-        if missing := {passage for own in top.values() for passage in own} - texts.keys():
-            raise InputError(f"has a passage {min(missing)!r} that {corpus} lacks", path=run.path)
-    found: list[Ranks] = [{kind: {} for kind in KINDS} for _ in runs]
-    queries = list(asked)
-    for some_queries in slices(len(queries), AT_ONCE, unit="query", label="answers"):
-        some = queries[some_queries]
-        passages = [[texts[passage] for passage in wanted[query]] for query in some]
-        labels = contain_answer(passages, [asked[query]["answers"] for query in some], options)
-        for query, own in zip(some, labels, strict=True):
-            good = {"answer": {passage for passage, label in zip(wanted[query], own, strict=True) if label}}
-            if entities := [entity for answer in asked[query]["entity_answers"] for entity in answer]:
-                good["entity"] = {p for p in wanted[query] if any(entity in texts[p] for entity in entities)}
-            for ranks, top in zip(found, tops, strict=True):
-                for kind, passages_with in good.items():
-                    ranks[kind][query] = next((n for n, p in enumerate(top[query], 1) if p in passages_with), None)
-    return found
+    top_lists = [_top_lists(run, answer_rows) for run in runs]
+    # The passages of a query in any run, so that a passage in several runs is compared only once.
+    candidates: dict[str, list[str]] = {}
+    for query_id in answer_rows:
+        passages = chain.from_iterable(lists[query_id] for lists in top_lists)
+        candidates[query_id] = list(dict.fromkeys(passages))
+    texts = release.texts(corpus, "corpus", set(chain.from_iterable(candidates.values())))
+    for run, lists in zip(runs, top_lists, strict=True):
+        unknown_ids = set(chain.from_iterable(lists.values())) - texts.keys()
+        if unknown_ids:
+            raise InputError(f"has a passage {min(unknown_ids)!r} that {corpus} lacks", path=run.path)
+
+    ranks_by_run: list[Ranks] = []
+    for _ in runs:
+        ranks_by_run.append({kind: {} for kind in KINDS})
+    query_ids = list(answer_rows)
+    for block in slices(len(query_ids), AT_ONCE, unit="query", label="answers"):
+        block_ids = query_ids[block]
+        passage_texts = []
+        for query_id in block_ids:
+            passage_texts.append([texts[passage_id] for passage_id in candidates[query_id]])
+        answers = [answer_rows[query_id]["answers"] for query_id in block_ids]
+        labels = contain_answer(passage_texts, answers, options)
+        for query_id, query_labels in zip(block_ids, labels, strict=True):
+            matches = {"answer": set(compress(candidates[query_id], query_labels))}
+            entities = list(chain.from_iterable(answer_rows[query_id]["entity_answers"]))
+            if entities:
+                matches["entity"] = _passages_with(entities, candidates[query_id], texts)
+            for ranks, lists in zip(ranks_by_run, top_lists, strict=True):
+                for kind, matching_ids in matches.items():
+                    ranks[kind][query_id] = first_rank(lists[query_id], matching_ids)
+    return ranks_by_run
+
+
+def _top_lists(run: Run, query_ids: Iterable[str]) -> dict[str, list[str]]:
+    """Return the first 50 passages of each query, empty for a query that the run lacks."""
+    return {query_id: run.rankings.get(query_id, [])[:LIST_DEPTH] for query_id in query_ids}
+
+
+def _passages_with(entities: Sequence[str], passage_ids: Iterable[str], texts: Mapping[str, str]) -> set[str]:
+    """Return the passages whose texts contain one of the entities."""
+    matching_ids = set()
+    for passage_id in passage_ids:
+        if any(entity in texts[passage_id] for entity in entities):
+            matching_ids.add(passage_id)
+    return matching_ids
 
 
 def answer_recall(ranks: Ranks) -> dict[str, float | None]:
@@ -75,19 +106,25 @@ def answer_recall(ranks: Ranks) -> dict[str, float | None]:
     in the top k. ``answer queries`` is the number of queries. The values of entities have the same names with
     ``entity``.
     """
-    found: dict[str, float | None] = {}
+    means: dict[str, float | None] = {}
     for kind in KINDS:
-        own = list(ranks[kind].values())
-        found[f"{kind} queries"] = len(own)
-        if own:
-            found[f"{kind} MRR@10"] = mean(list(map(reciprocal_rank, own)))
-            found |= {f"{kind}@{k}": mean([float(rank is not None and rank <= k) for rank in own]) for k in DEPTHS}
-    return found
+        first_ranks = list(ranks[kind].values())
+        means[f"{kind} queries"] = len(first_ranks)
+        if not first_ranks:
+            continue
+        means[f"{kind} MRR@10"] = mean([reciprocal_rank(rank) for rank in first_ranks])
+        for depth in DEPTHS:
+            means[f"{kind}@{depth}"] = mean([float(rank is not None and rank <= depth) for rank in first_ranks])
+    return means
 
 
 def rank_columns(ranks: Ranks, queries: Sequence[str]) -> dict[str, pa.Array]:
     """Return the ranks of the first answer and of the first entity, in the order of ``queries`` (null: no rank)."""
-    return {f"first_{kind}_rank": pa.array([ranks[kind].get(each) for each in queries], pa.int64()) for kind in KINDS}
+    columns = {}
+    for kind in KINDS:
+        first_ranks = [ranks[kind].get(query_id) for query_id in queries]
+        columns[f"first_{kind}_rank"] = pa.array(first_ranks, pa.int64())
+    return columns
 
 
 def agreement(tables: Sequence[pa.Table], ranks: Sequence[Ranks]) -> dict[str, Any] | None:
@@ -98,27 +135,35 @@ def agreement(tables: Sequence[pa.Table], ranks: Sequence[Ranks]) -> dict[str, A
     ``queries``. Only queries with a positive passage and an answer count. Returns None for fewer than two runs or
     queries.
     """
-    queries = tables[0]["query_id"].to_pylist()
-    rows = [row for row, query in enumerate(queries) if query in ranks[0]["answer"]]
-    if len(tables) < 2 or len(rows) < 2:
+    query_ids = tables[0]["query_id"].to_pylist()
+    answered_rows = [row for row, query_id in enumerate(query_ids) if query_id in ranks[0]["answer"]]
+    if len(tables) < 2 or len(answered_rows) < 2:
         return None
-    by_qrels = np.array([table["RR@10"].to_numpy()[rows] for table in tables]).T
-    by_answers = np.array([[reciprocal_rank(own["answer"][queries[row]]) for own in ranks] for row in rows])
+    # Both tables have a row for each query and a column for each system.
+    by_qrels = np.array([table["RR@10"].to_numpy()[answered_rows] for table in tables]).T
+    by_answers = np.empty((len(answered_rows), len(ranks)))
+    for system_number, system_ranks in enumerate(ranks):
+        first_ranks = [system_ranks["answer"][query_ids[row]] for row in answered_rows]
+        by_answers[:, system_number] = [reciprocal_rank(rank) for rank in first_ranks]
     tau, interval = rank_agreement(by_qrels, by_answers, same_queries=True)
-    return {"tau": tau, "interval": list(interval), "systems": len(tables), "queries": len(rows)}
+    return {"tau": tau, "interval": list(interval), "systems": len(tables), "queries": len(answered_rows)}
 
 
 def answers_text(results: Sequence[Mapping[str, Any]]) -> str:
     """Format the answer recall of all runs as a table."""
-    first = results[0]["answers"]
-    names = _measure_names(results)
-    rows = [[result["run"], *(percent(result["answers"][name]) for name in names)] for result in results]
+    first_figures = results[0]["answers"]
+    measure_names = _measure_names(results)
+    rows = []
+    for result in results:
+        cells = [percent(result["answers"][name]) for name in measure_names]
+        rows.append([result["run"], *cells])
     lines = [
-        f"answers, percent of {first['answer queries']:,} queries with an answer; entity@k: of"
-        f" {first['entity queries']:,} queries with entities",
-        text_table(["run", *names], rows),
+        f"answers, percent of {first_figures['answer queries']:,} queries with an answer; entity@k: of"
+        f" {first_figures['entity queries']:,} queries with entities",
+        text_table(["run", *measure_names], rows),
     ]
-    if tau := first.get("agreement"):
+    tau = first_figures.get("agreement")
+    if tau:
         low, high = tau["interval"]
         lines.append(
             f"order of the {tau['systems']} runs by MRR@10 of qrels and of answers, {tau['queries']:,} queries:"
@@ -129,11 +174,13 @@ def answers_text(results: Sequence[Mapping[str, Any]]) -> str:
 
 def answers_table(results: Sequence[Mapping[str, Any]]) -> Table:
     """Return the answer recall of all runs, with the numbers of queries that have answers or entities."""
-    counts, names = [f"{kind} queries" for kind in KINDS], _measure_names(results)
-    rows = [[result["run"], *(result["answers"][name] for name in (*counts, *names))] for result in results]
-    return Table(
-        ["run", *counts, *names], rows, title="passages with an answer, percent of queries", percent_columns=names
-    )
+    measure_names = _measure_names(results)
+    columns = [f"{kind} queries" for kind in KINDS] + measure_names
+    rows = []
+    for result in results:
+        rows.append([result["run"]] + [result["answers"][name] for name in columns])
+    title = "passages with an answer, percent of queries"
+    return Table(["run", *columns], rows, title=title, percent_columns=measure_names)
 
 
 def _measure_names(results: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -80,13 +80,11 @@ def compare_runs(
     """
     from baselines.measure.compare_tables import Comparison
     from baselines.measure.comparison import LABELS, SignificanceRule, compare_systems, resolve_measures, table_of_run
-    from baselines.measure.groups import groups_of
     from baselines.measure.measures import PAPER
-    from baselines.measure.qrels import expect_one_reference, read_queries, read_reference
-    from baselines.measure.run_origin import warn_of_origins
+    from baselines.measure.qrels import expect_one_reference, read_queries
+    from baselines.measure.reference_source import ReferenceSource
     from baselines.measure.ties import order_ties
     from builders.store.layout import SETS
-    from builders.store.reader import open_release
     from builders.store.runs import read_run
 
     expect_one_reference(release, qrels)
@@ -95,34 +93,28 @@ def compare_runs(
     if not 2 <= len(runs) <= len(LABELS):
         raise UsageError(f"expected 2 to {len(LABELS)} runs, found {len(runs)}")
     measures = resolve_measures(measure or PAPER.values(), ties)
-    opened = None if release is None else open_release(release)
-    reference = read_reference(
-        release=opened, qrels=qrels, split=split, set_name=set, queries=queries, qrels_config=qrels_config
+    source = ReferenceSource.of_options(
+        release=release, qrels=qrels, split=split, set_name=set, queries=queries, qrels_config=qrels_config
     )
-    names, tables = list(name), []
+    reference = source.read()
     opened_runs = [order_ties(read_run(run), ties) for run in runs]
-    warn_of_origins(opened_runs, reference, opened, set_name=set, split=split, qrels_config=qrels_config or "")
-    for opened_run in opened_runs:
-        tables.append(table_of_run(opened_run, reference, measures, ties))
-        if not name:
-            names.append(str(opened_run.path))
+    source.warn_of_origins(opened_runs, reference)
+    tables = [table_of_run(run, reference, measures, ties) for run in opened_runs]
+    system_names = list(name) or [str(run.path) for run in opened_runs]
 
     query_groups = None
     if by:
-        query_ids = tables[0]["query_id"].to_pylist()
-        query_groups = groups_of(
-            by=by, queries=query_ids, release=opened, split=split, set_name=set, query_config=queries
-        )
-    texts: dict[str, str] = {}  # empty without --release, because a file of judgments has no texts
-    if changed and opened:
-        texts = dict(read_queries(opened, split, queries or SETS[set].queries))
+        query_groups = source.groups(by, tables[0]["query_id"].to_pylist())
+    query_texts: dict[str, str] = {}  # empty without --release, because a file of judgments has no texts
+    if changed and source.release:
+        query_texts = dict(read_queries(source.release, split, queries or SETS[set].queries))
     result = compare_systems(
-        names,
+        system_names,
         tables,
         measures,
         settings=SignificanceRule(test, alpha, power, resamples, seed),
         query_groups=query_groups,
-        texts=texts,
+        texts=query_texts,
         changed=changed,
     )
     return Comparison.of({"reference": reference.name, "ties": ties, **result})

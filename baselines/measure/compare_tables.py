@@ -12,9 +12,11 @@ from builders.core.errors import visible
 from builders.core.results import Report, Table
 from builders.core.tables import aligned, as_text, markdown_table, percent
 
-_PAPER = {key: name for name, key in PAPER.items()}
+_PAPER_NAMES = {key: name for name, key in PAPER.items()}
+_LONGEST_TEXT = 60  # characters of a query in a table
+_SMALLEST_P = 0.00005  # smaller p-values would print as 0.0000
 _TESTS = {"t": "Student's paired t-test", "randomisation": "Fisher's randomisation test"}
-_PAIRS_ARE = """\
+_PAIRS_LEGEND = """\
 Pairs are better system - worse system, in percentage points. win, tie, loss: numbers of queries on which the better
 system is better, equal or worse. p: p-value of a test; Holm: the p-value after Holm's correction. detectable: smallest
 difference that the t-test detects with --power at the corrected level."""
@@ -25,8 +27,7 @@ for _test in TESTS:
     _FIGURES += [f"{_test}: p", f"{_test}: Holm"]
 _CHANGE = ["query_id", "difference", "rank", "rank_of_worse", "text"]
 _SUPERSCRIPTS = str.maketrans("abcdefghijklmnoprstuvwxyz", "ᵃᵇᶜᵈᵉᶠᵍʰⁱʲᵏˡᵐⁿᵒᵖʳˢᵗᵘᵛʷˣʸᶻ")
-_LATEX = {
-    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+_LATEX_ESCAPES = {sign: f"\\{sign}" for sign in "&%$#_{}"} | {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
@@ -107,111 +108,178 @@ def comparison_text(result: dict[str, Any], mark: bool = False) -> str:
 
     Names and queries are escaped, so that no program reads them as markup.
     """
-    name = as_text if mark else visible
-
-    def table(head: list[str], rows: list[list[str]], left: int = 1) -> str:
-        return markdown_table(head, rows, left) if mark else "\n".join(aligned([head, *rows], left=left, gap="  "))
-
-    def superscript(better: str, longest: int) -> str:
-        return f"<sup>{better}</sup>" * bool(better) if mark else better.translate(_SUPERSCRIPTS).ljust(longest)
-
+    style = _MARKDOWN if mark else _TEXT
     measures = result["measures"]
-    rule = f"; ties: {TIE_RULES[result['ties']]}" if result["ties"] in TIE_RULES else ""
-    parts = [
-        f"reference: {name(result['reference'])}, {result['queries']} queries{rule}\n\n{_explanation(result)}",
-        table(["system", *map(_title, measures)], _systems(result, name, superscript)),
-    ]
-    for key, found in measures.items():
-        parts += [f"{_title(key)}: pairs", table(_PAIRS, [_pair_cells(row) for row in found["pairs"]])]
-        if "by" in found:
-            rows = [[name(row["group"]), str(row["queries"]), *_pair_cells(row)] for row in found["by"]]
-            parts += [f"{_title(key)}: pairs in groups", table(["group", "queries", *_PAIRS[:-1]], rows)]
-    groups = [f"{'- ' * mark}{_title(key)}: {' | '.join(map(' '.join, of['groups']))}" for key, of in measures.items()]
-    parts += [_PAIRS_ARE, "groups of systems without significant differences, the best first:", "\n".join(groups)]
+    # The heading, and the table of the systems.
+    reference = f"{style.escape(result['reference'])}, {result['queries']} queries"
+    if result["ties"] in TIE_RULES:
+        reference += f"; ties: {TIE_RULES[result['ties']]}"
+    system_table = style.table(["system", *map(_title, measures)], _system_rows(result, style))
+    parts = [f"reference: {reference}\n\n{_explanation(result)}", system_table]
+
+    # The pairs of each measure, over all queries and in groups of queries.
+    for key, comparison in measures.items():
+        pair_rows = [_pair_cells(pair) for pair in comparison["pairs"]]
+        parts += [f"{_title(key)}: pairs", style.table(_PAIRS, pair_rows)]
+        if "by" in comparison:
+            group_rows = []
+            for pair in comparison["by"]:
+                group_rows.append([style.escape(pair["group"]), str(pair["queries"]), *_pair_cells(pair)])
+            # Pairs in groups have no detectable difference, which is the last column.
+            group_table = style.table(["group", "queries", *_PAIRS[:-1]], group_rows)
+            parts += [f"{_title(key)}: pairs in groups", group_table]
+
+    group_lines = []
+    for key, comparison in measures.items():
+        system_groups = " | ".join(" ".join(group) for group in comparison["groups"])
+        group_lines.append(f"{style.bullet}{_title(key)}: {system_groups}")
+    parts += [_PAIRS_LEGEND, "groups of systems without significant differences, the best first:"]
+    parts.append("\n".join(group_lines))
+
+    # The queries that changed most under the first measure.
     for pair in result["changed"]:
-        title, rows = f"{pair['better']} - {pair['worse']}: {_title(next(iter(measures)))}", _changed(pair, name)
-        ranks = f"rank under {pair['worse']} → {pair['better']}"
-        parts.append(f"{title} changed most on" if rows else f"{title} is the same on every query")
-        parts += [table(["query", "change", ranks, "text"], rows, left=4)] * bool(rows)
+        title = f"{pair['better']} - {pair['worse']}: {_title(next(iter(measures)))}"
+        if not pair["queries"]:
+            parts.append(f"{title} is the same on every query")
+            continue
+        parts.append(f"{title} changed most on")
+        columns = ["query", "change", f"rank under {pair['worse']} → {pair['better']}", "text"]
+        parts.append(style.table(columns, _change_rows(pair, style), left=4))
     return "\n\n".join(parts)
 
 
 def _title(measure: str) -> str:
     """Return the paper's name of an official key, or the measure's own name."""
-    return _PAPER.get(measure, measure)
+    return _PAPER_NAMES.get(measure, measure)
 
 
 def _explanation(result: dict[str, Any]) -> str:
-    corrected = f"Holm's correction over {result['pairs']} pairs" if result["pairs"] > 1 else "one pair"
+    correction = "one pair"
+    if result["pairs"] > 1:
+        correction = f"Holm's correction over {result['pairs']} pairs"
     return (
         f"superscripts: the systems that are significantly worse "
-        f"({_TESTS[result['test']]}, {corrected}, p <= {result['alpha']:g})"
+        f"({_TESTS[result['test']]}, {correction}, p <= {result['alpha']:g})"
     )
 
 
-def _systems(
-    result: dict[str, Any], name: Callable[[str], str], superscript: Callable[[str, int], str]
-) -> list[list[str]]:
+def _system_rows(result: dict[str, Any], style: "_Style") -> list[list[str]]:
+    """Return the table of the systems: names, and means with the labels of worse systems as superscripts."""
     rows = []
     for system in result["systems"]:
-        rows.append([f"{system['label']}  {name(system['name'])}"])
-        for key, found in result["measures"].items():
-            longest = max(map(len, found["better_than"].values()))
-            better = superscript(found["better_than"][system["label"]], longest)
-            rows[-1].append(percent(system["means"][key]) + better)
+        row = [f"{system['label']}  {style.escape(system['name'])}"]
+        for key, comparison in result["measures"].items():
+            better_than = comparison["better_than"]
+            width = max(len(labels) for labels in better_than.values())
+            superscript = style.superscript(better_than[system["label"]], width)
+            row.append(percent(system["means"][key]) + superscript)
+        rows.append(row)
     return rows
 
 
-def _pair_cells(row: dict[str, Any]) -> list[str]:
-    p_values = (row[test][kind] for test in _TESTS for kind in ("p", "corrected"))
-    cells = [
-        f"{row['better']} - {row['worse']}",
-        _points(row["difference"]),
-        " to ".join(map(_points, row["interval"])),
-        *(str(row[name]) for name in ("wins", "ties", "losses")),
-        *("<0.0001" if value < 0.00005 else f"{value:.4f}" for value in p_values),
-    ]
-    if "detectable" in row:
-        smallest = row["detectable"]["corrected"]  # no measure exceeds 100 percent
-        cells.append("-" if smallest is None else ">100" if smallest > 1 else percent(smallest))
+def _pair_cells(pair: dict[str, Any]) -> list[str]:
+    """Return the cells of the columns ``_PAIRS``. A pair in a group has no detectable difference."""
+    low, high = pair["interval"]
+    cells = [f"{pair['better']} - {pair['worse']}", _points(pair["difference"]), f"{_points(low)} to {_points(high)}"]
+    cells += [str(pair[name]) for name in ("wins", "ties", "losses")]
+    for test in _TESTS:
+        cells += [_format_p(pair[test]["p"]), _format_p(pair[test]["corrected"])]
+    if "detectable" in pair:
+        cells.append(_format_detectable(pair["detectable"]["corrected"]))
     return cells
 
 
+def _format_p(p_value: float) -> str:
+    return "<0.0001" if p_value < _SMALLEST_P else f"{p_value:.4f}"
+
+
+def _format_detectable(difference: float | None) -> str:
+    if difference is None:
+        return "-"
+    if difference > 1:  # no measure exceeds 100 percent
+        return ">100"
+    return percent(difference)
+
+
 def _points(fraction: float) -> str:
+    """Format a difference in percentage points, with its sign."""
     return f"{100 * fraction:+.2f}"
 
 
-def _changed(pair: dict[str, Any], name: Callable[[str], str]) -> list[list[str]]:
+def _change_rows(pair: dict[str, Any], style: "_Style") -> list[list[str]]:
+    """Return the rows of the queries that changed most: query, change, ranks and text."""
     rows = []
     for query in pair["queries"]:
-        ranks = " → ".join(str(query[key] or "-") for key in ("rank_of_worse", "rank"))
-        text = query["text"] or ""
-        shown = name(text[:60] + "…" * (len(text) > 60))
-        rows.append([name(query["query_id"]), _points(query["difference"]), ranks, shown])
+        ranks = f"{query['rank_of_worse'] or '-'} → {query['rank'] or '-'}"
+        query_text = query["text"] or ""
+        if len(query_text) > _LONGEST_TEXT:
+            query_text = query_text[:_LONGEST_TEXT] + "…"
+        query_id, change = style.escape(query["query_id"]), _points(query["difference"])
+        rows.append([query_id, change, ranks, style.escape(query_text)])
     return rows
+
+
+def _text_table(columns: list[str], rows: list[list[str]], left: int = 1) -> str:
+    return "\n".join(aligned([columns, *rows], left=left, gap="  "))
+
+
+def _text_superscript(labels: str, width: int) -> str:
+    return labels.translate(_SUPERSCRIPTS).ljust(width)
+
+
+def _markdown_superscript(labels: str, width: int) -> str:
+    return f"<sup>{labels}</sup>" if labels else ""
+
+
+@dataclass(frozen=True)
+class _Style:
+    """The functions that format a comparison as text or as Markdown.
+
+    Attributes:
+        escape: escapes a name or a query, so that no program reads it as markup.
+        table: formats a table from its columns, its rows, and the number of columns that are aligned left.
+        superscript: formats labels of systems. The second argument is the width of the column in characters.
+        bullet: begins an item of a list.
+    """
+
+    escape: Callable[[str], str]
+    table: Callable[..., str]
+    superscript: Callable[[str, int], str]
+    bullet: str
+
+
+_TEXT = _Style(escape=visible, table=_text_table, superscript=_text_superscript, bullet="")
+_MARKDOWN = _Style(escape=as_text, table=markdown_table, superscript=_markdown_superscript, bullet="- ")
 
 
 def _latex(result: dict[str, Any]) -> str:
     """Format a table for a paper, with the best means in bold. The table needs the LaTeX package booktabs."""
     measures = result["measures"]
-    best = {name: percent(max(system["means"][name] for system in result["systems"])) for name in measures}
+    best_cells = {}
+    for name in measures:
+        best_cells[name] = percent(max(system["means"][name] for system in result["systems"]))
     rows = []
     for system in result["systems"]:
-        row = [system["label"], _escaped(system["name"])]
-        for name, found in measures.items():
-            value, better = percent(system["means"][name]), found["better_than"][system["label"]]
-            value = rf"\textbf{{{value}}}" if value == best[name] else value
-            row.append(value + f"$^{{\\mathrm{{{better}}}}}$" * bool(better))
+        row = [system["label"], _escape_latex(system["name"])]
+        for name, comparison in measures.items():
+            cell = percent(system["means"][name])
+            if cell == best_cells[name]:  # also means that are equal only after rounding
+                cell = rf"\textbf{{{cell}}}"
+            better_than = comparison["better_than"][system["label"]]
+            if better_than:
+                cell += f"$^{{\\mathrm{{{better_than}}}}}$"
+            row.append(cell)
         rows.append(" & ".join(row) + r" \\")
+    head = ["", "System", *(_escape_latex(_title(name)) for name in measures)]
     return "\n".join(
         [
             r"% \usepackage{booktabs}",
             r"\begin{table}",
             r"\centering",
-            rf"\caption{{Percent on {result['queries']} queries; {_escaped(_explanation(result))}.}}",
+            rf"\caption{{Percent on {result['queries']} queries; {_escape_latex(_explanation(result))}.}}",
             rf"\begin{{tabular}}{{ll{'l' * len(measures)}}}",
             r"\toprule",
-            " & ".join(["", "System", *(_escaped(_title(name)) for name in measures)]) + r" \\",
+            " & ".join(head) + r" \\",
             r"\midrule",
             *rows,
             r"\bottomrule",
@@ -221,5 +289,5 @@ def _latex(result: dict[str, Any]) -> str:
     )
 
 
-def _escaped(text: str) -> str:
-    return re.sub(r"[&%$#_{}\\~^<>|]", lambda found: _LATEX[found[0]], visible(text))
+def _escape_latex(text: str) -> str:
+    return re.sub(r"[&%$#_{}\\~^<>|]", lambda sign: _LATEX_ESCAPES[sign[0]], visible(text))

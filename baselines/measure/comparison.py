@@ -62,29 +62,32 @@ def resolve_measures(names: Iterable[str], ties: str = LISTED) -> list[str]:
     Raises :class:`InputError` for unknown names, with near names. Raises :class:`UsageError` for a measure of holes if
     ``ties`` is ``expected``, because such a measure needs an order of the passages.
     """
-    ordered_or_not = (*PAPER.values(), "RR@10", *IR_MEASURES)
-    names_by_lower_case = {name.lower(): name for name in (*ordered_or_not, *HOLE_MEASURES)}
-    resolved: dict[str, None] = {}
-    unknown, near = list[str](), dict[str, None]()
+    orderless_measures = (*PAPER.values(), "RR@10", *IR_MEASURES)
+    names_by_lower_case = {name.lower(): name for name in (*orderless_measures, *HOLE_MEASURES)}
+    # Dictionaries serve as ordered sets.
+    resolved_names: dict[str, None] = {}
+    near_names: dict[str, None] = {}
+    unknown_names: list[str] = []
     for name in names:
         if name.lower() in names_by_lower_case:
-            resolved[names_by_lower_case[name.lower()]] = None
+            resolved_names[names_by_lower_case[name.lower()]] = None
             continue
-        unknown.append(repr(name))
+        unknown_names.append(repr(name))
         for lower_case in difflib.get_close_matches(name.lower(), names_by_lower_case):
-            near[names_by_lower_case[lower_case]] = None
-    if unknown:
-        noun = "measure" if len(unknown) == 1 else "measures"
-        hint = f"; did you mean {', '.join(near)}?" if near else ""
+            near_names[names_by_lower_case[lower_case]] = None
+    if unknown_names:
+        noun = "measure" if len(unknown_names) == 1 else "measures"
+        hint = f"; did you mean {', '.join(near_names)}?" if near_names else ""
         expected = ", ".join(names_by_lower_case.values())
-        raise InputError(f"unknown {noun} {', '.join(unknown)}{hint}; expected one of {expected}")
-    for name in resolved:
-        if ties == EXPECTED and name in HOLE_MEASURES:
-            raise UsageError(
-                f"--ties expected: measure {name!r} needs an order of the passages; expected one of "
-                f"{', '.join(ordered_or_not)}"
-            )
-    return list(resolved)
+        raise InputError(f"unknown {noun} {', '.join(unknown_names)}{hint}; expected one of {expected}")
+    if ties == EXPECTED:
+        for name in resolved_names:
+            if name in HOLE_MEASURES:
+                raise UsageError(
+                    f"--ties expected: measure {name!r} needs an order of the passages; expected one of "
+                    f"{', '.join(orderless_measures)}"
+                )
+    return list(resolved_names)
 
 
 def table_of_run(run: Run, qrels: Qrels, measures: Sequence[str], ties: str = LISTED) -> pa.Table:
@@ -96,7 +99,8 @@ def table_of_run(run: Run, qrels: Qrels, measures: Sequence[str], ties: str = LI
     result, table = measure_run(run, qrels, ties)
     if set(measures) <= set(measured(table)):
         return table
-    return with_columns(table, measure_holes(run.rankings, qrels, result)[1])
+    _, hole_values = measure_holes(run.rankings, qrels, result)
+    return with_columns(table, hole_values)
 
 
 def compare_systems(
@@ -129,28 +133,39 @@ def compare_systems(
     pair_count = len(tables) * (len(tables) - 1) // 2
     _warn_of_few_resamples(pair_count, settings)
     systems = dict(zip(LABELS, tables, strict=False))
-    values = {name: {label: values_of(table, name) for label, table in systems.items()} for name in measures}
-    compared = {name: _compare_pairs(by_label, settings) for name, by_label in values.items()}
-    if query_groups is not None:
-        for name, result in compared.items():
-            result["by"] = _compare_groups(values[name], result["pairs"], query_groups, settings)
+
+    # Compare all pairs under each measure.
+    values_by_measure: dict[str, dict[str, Values]] = {}
+    comparisons: dict[str, dict[str, Any]] = {}
+    for measure in measures:
+        values = {label: values_of(table, measure) for label, table in systems.items()}
+        comparison = _compare_pairs(values, settings)
+        if query_groups is not None:
+            comparison["by"] = _compare_groups(values, comparison["pairs"], query_groups, settings)
+        values_by_measure[measure] = values
+        comparisons[measure] = comparison
+
     system_rows = []
     for name, (label, table) in zip(names, systems.items(), strict=True):
-        means = {measure: mean(by_label[label].tolist()) for measure, by_label in values.items()}
+        means = {measure: mean(values[label].tolist()) for measure, values in values_by_measure.items()}
         system_rows.append({"label": label, "name": name, "run": table["run"][0].as_py(), "means": means})
+
+    # The first measure selects the queries that changed most.
     changes = []
     if changed:
-        for pair in compared[measures[0]]["pairs"]:
-            better, worse = pair["better"], pair["worse"]
-            changes.append(_changed_most(better, worse, systems, values[measures[0]], texts or {}, changed))
-    return {
-        "queries": len(tables[0]),
-        "pairs": pair_count,
-        **asdict(settings),
-        "systems": system_rows,
-        "measures": compared,
-        "changed": changes,
-    }
+        first_measure = measures[0]
+        for pair in comparisons[first_measure]["pairs"]:
+            changed_queries = _changed_queries(
+                pair["better"], pair["worse"], systems, values_by_measure[first_measure], texts or {}
+            )
+            changes.append({"better": pair["better"], "worse": pair["worse"], "queries": changed_queries[:changed]})
+
+    result: dict[str, Any] = {"queries": len(tables[0]), "pairs": pair_count}
+    result.update(asdict(settings))
+    result["systems"] = system_rows
+    result["measures"] = comparisons
+    result["changed"] = changes
+    return result
 
 
 def compare_on_shared_queries(after: pa.Table, before: pa.Table, measures: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -164,10 +179,8 @@ def compare_on_shared_queries(after: pa.Table, before: pa.Table, measures: Mappi
         For each measure ``metric``, ``queries`` (the number of shared queries), ``difference`` and ``interval`` (after
         minus before, in percentage points), and the p-value ``p``. Empty for fewer than two shared queries.
     """
-    in_both = pc.is_in(after["query_id"], value_set=before["query_id"])
-    shared_after = after.filter(in_both).sort_by("query_id")
-    in_both = pc.is_in(before["query_id"], value_set=after["query_id"])
-    shared_before = before.filter(in_both).sort_by("query_id")
+    shared_after = after.filter(pc.is_in(after["query_id"], value_set=before["query_id"])).sort_by("query_id")
+    shared_before = before.filter(pc.is_in(before["query_id"], value_set=after["query_id"])).sort_by("query_id")
     if len(shared_after) < 2:
         return []
     tests = []
@@ -186,41 +199,51 @@ def compare_on_shared_queries(after: pa.Table, before: pa.Table, measures: Mappi
 
 
 def _warn_of_few_resamples(pair_count: int, settings: SignificanceRule) -> None:
-    smallest = 2 / (settings.resamples + 1)
-    if settings.test == "randomisation" and pair_count * smallest > settings.alpha:
+    """Warn if even the smallest possible p-value of the randomisation test is above alpha after Holm's correction."""
+    smallest_p = 2 / (settings.resamples + 1)
+    if settings.test == "randomisation" and pair_count * smallest_p > settings.alpha:
         log.warning(
             "no difference can be significant: with %d resamples, the smallest p-value is %.2g, and %.2g after the "
             "correction over %d pairs; raise --resamples",
-            settings.resamples, smallest, pair_count * smallest, pair_count,
-        )  # fmt: skip
+            settings.resamples,
+            smallest_p,
+            pair_count * smallest_p,
+            pair_count,
+        )
 
 
 def _compare_pairs(values: Mapping[str, Values], settings: SignificanceRule) -> dict[str, Any]:
     """Compare all pairs under one measure. In a pair, the better system comes first."""
-    ordered = sorted(values, key=lambda label: -mean(values[label].tolist()))  # the sort is stable
-    rows: list[dict[str, Any]] = []
-    for better, worse in combinations(ordered, 2):
-        rows.append({"better": better, "worse": worse, **settings.paired(values[better], values[worse])})
-    _correct(rows)
-    query_count = len(values[ordered[0]])
-    levels = {"alone": settings.alpha, "corrected": settings.alpha / len(rows)}
-    for row in rows:
+    best_first_labels = sorted(values, key=lambda label: -mean(values[label].tolist()))  # the sort is stable
+    pair_rows: list[dict[str, Any]] = []
+    for better, worse in combinations(best_first_labels, 2):
+        pair_rows.append({"better": better, "worse": worse, **settings.paired(values[better], values[worse])})
+    _add_corrected(pair_rows)
+
+    # Holm compares the smallest p-value with alpha divided by the number of pairs.
+    query_count = len(values[best_first_labels[0]])
+    alphas = {"alone": settings.alpha, "corrected": settings.alpha / len(pair_rows)}
+    for row in pair_rows:
         row["told_apart"] = row[settings.test]["corrected"] <= settings.alpha
         # Without a deviation of the differences, no detectable difference can be estimated.
-        row["detectable"] = dict.fromkeys(levels)
+        row["detectable"] = dict.fromkeys(alphas)
         if row["deviation"]:
-            for name, alpha in levels.items():
-                smallest = detectable(row["deviation"], query_count, alpha=alpha, power=settings.power)
-                row["detectable"][name] = smallest
-    apart = [(row["better"], row["worse"]) for row in rows if row["told_apart"]]
-    better_than = {}
+            for name, alpha in alphas.items():
+                row["detectable"][name] = detectable(row["deviation"], query_count, alpha=alpha, power=settings.power)
+
+    significant_pairs = [(row["better"], row["worse"]) for row in pair_rows if row["told_apart"]]
+    better_than: dict[str, str] = {}
     for label in values:
-        better_than[label] = "".join(sorted(worse for better, worse in apart if better == label))
+        worse_labels = [worse for better, worse in significant_pairs if better == label]
+        better_than[label] = "".join(sorted(worse_labels))
+    detectable_spreads = {}
+    for name in alphas:
+        detectable_spreads[name] = _spread([row["detectable"][name] for row in pair_rows])
     return {
-        "pairs": rows,
+        "pairs": pair_rows,
         "better_than": better_than,
-        "groups": groups(ordered, apart),
-        "detectable": {name: _spread([row["detectable"][name] for row in rows]) for name in levels},
+        "groups": groups(best_first_labels, significant_pairs),
+        "detectable": detectable_spreads,
     }
 
 
@@ -228,56 +251,71 @@ def _compare_groups(
     values: Mapping[str, Values], pairs: Sequence[Mapping[str, Any]], query_groups: Groups, settings: SignificanceRule
 ) -> list[dict[str, Any]]:
     """Compare the pairs in each group of at least two queries. Holm's correction is over all pairs in all groups."""
-    rows: list[dict[str, Any]] = []
-    for group, members in query_groups.items():
-        if len(members) < 2:
+    group_rows: list[dict[str, Any]] = []
+    for group_name, query_numbers in query_groups.items():
+        if len(query_numbers) < 2:
             continue
         for pair in pairs:
             better, worse = pair["better"], pair["worse"]
-            figures = settings.paired(values[better][members], values[worse][members])
-            rows.append({"group": group, "queries": len(members), "better": better, "worse": worse, **figures})
-    _correct(rows)
-    return rows
+            row: dict[str, Any] = {"group": group_name, "queries": len(query_numbers), "better": better, "worse": worse}
+            row.update(settings.paired(values[better][query_numbers], values[worse][query_numbers]))
+            group_rows.append(row)
+    _add_corrected(group_rows)
+    return group_rows
 
 
-def _correct(rows: Sequence[dict[str, Any]]) -> None:
-    for name in TESTS:
-        for row, corrected in zip(rows, holm([row[name]["p"] for row in rows]), strict=True):
-            row[name]["corrected"] = corrected
+def _add_corrected(pair_rows: Sequence[dict[str, Any]]) -> None:
+    """Add the p-values after Holm's correction over all rows, for each test."""
+    for test in TESTS:
+        corrected_p_values = holm([row[test]["p"] for row in pair_rows])
+        for row, corrected in zip(pair_rows, corrected_p_values, strict=True):
+            row[test]["corrected"] = corrected
 
 
-def _spread(found: Sequence[float | None]) -> dict[str, float] | None:
-    known = [value for value in found if value is not None]
-    return {"lowest": min(known), "median": median(known), "highest": max(known)} if known else None
+def _spread(differences: Sequence[float | None]) -> dict[str, float] | None:
+    """Return the lowest, the median and the highest of the values that are not None, or None if all are None."""
+    estimated = [difference for difference in differences if difference is not None]
+    if not estimated:
+        return None
+    return {"lowest": min(estimated), "median": median(estimated), "highest": max(estimated)}
 
 
-def _changed_most(
+def _changed_queries(
     better: str,
     worse: str,
     tables: Mapping[str, pa.Table],
     values: Mapping[str, Values],
     texts: Mapping[str, str],
-    most: int,
-) -> dict[str, Any]:
-    """Return up to ``most`` changed queries of a pair, the largest absolute change first.
+) -> list[dict[str, Any]]:
+    """Return the changed queries of a pair, the largest absolute change first.
 
     Equal changes are sorted by the change of the first positive passage's rank, then by the reference's order.
     ``tables`` and ``values`` are by system. Each query has ``query_id``, ``text`` (None if ``texts`` lacks the query),
     and ``difference`` (a fraction, above 0 if the better system is better on this query). ``rank`` and
     ``rank_of_worse`` are the first positive's ranks under the two systems (None if a list has no positive).
     """
-    ids = tables[better]["query_id"].to_pylist()
-    ranks, ranks_of_worse = (tables[label]["first_positive_rank"].to_pylist() for label in (better, worse))
+    query_ids = tables[better]["query_id"].to_pylist()
+    ranks = tables[better]["first_positive_rank"].to_pylist()
+    ranks_of_worse = tables[worse]["first_positive_rank"].to_pylist()
     differences = (values[better] - values[worse]).tolist()
-    found = [
-        {"query_id": id_, "text": texts.get(id_), "difference": difference, "rank": rank, "rank_of_worse": other}
-        for id_, difference, rank, other in zip(ids, differences, ranks, ranks_of_worse, strict=True)
-        if difference
-    ]
+    changed_queries = []
+    for query_id, difference, rank, rank_of_worse in zip(query_ids, differences, ranks, ranks_of_worse, strict=True):
+        if difference:
+            changed_queries.append(
+                {
+                    "query_id": query_id,
+                    "text": texts.get(query_id),
+                    "difference": difference,
+                    "rank": rank,
+                    "rank_of_worse": rank_of_worse,
+                }
+            )
+    return sorted(changed_queries, key=_change_order)
 
-    def size(query: dict[str, Any]) -> tuple[float, int]:
-        last = LIST_DEPTH + 1
-        rank, other = (min(query[key] or last, last) for key in ("rank", "rank_of_worse"))
-        return -abs(query["difference"]), -abs(rank - other)
 
-    return {"better": better, "worse": worse, "queries": sorted(found, key=size)[:most]}
+def _change_order(query: Mapping[str, Any]) -> tuple[float, int]:
+    """Return the sort key of a changed query. Every rank below the list counts as the first rank below the list."""
+    lowest_rank = LIST_DEPTH + 1
+    rank = min(query["rank"] or lowest_rank, lowest_rank)
+    rank_of_worse = min(query["rank_of_worse"] or lowest_rank, lowest_rank)
+    return -abs(query["difference"]), -abs(rank - rank_of_worse)

@@ -15,15 +15,18 @@ from typing import Any
 
 from baselines.measure.measures import IR_MEASURES, LIST_DEPTH, PAPER, Rankings, cells, fractions, mean, measure
 from baselines.measure.qrels import Qrels
-from builders.core.errors import InputError
+from baselines.measure.run_origin import expect_passages
 from builders.core.progress import progress
 from builders.core.results import Table
 from builders.core.tables import percent, text_table
 from builders.store.reader import Release
 from builders.store.runs import Run
-from builders.text.likeness import LikeTexts
+from builders.text.likeness import Like, LikeTexts
 
-_BY = ("exact", "normalised", "n-gram")
+_METHODS = ("exact", "normalised", "n-gram")  # of builders.text.likeness
+# Figures of a run: shares, which tables print in percent, and counts.
+_SHARES = ("repeated@10", "repeated@50", "repeated_queries")
+_COUNTS = ("copies", "contradicted", "positives")
 
 
 @dataclass
@@ -48,33 +51,50 @@ def find_duplicates(run: Run, qrels: Qrels, release: Release, corpus: str, lengt
     An n-gram has ``length`` characters. ``share`` is the smallest Jaccard similarity of near-duplicates. Raises
     :class:`InputError` if the run has a passage that the release lacks.
     """
-    tops = {query: run.rankings.get(query, [])[:LIST_DEPTH] for query in qrels.positives}
-    judged = qrels.judged()
-    wanted = {passage for top in tops.values() for passage in top}
-    texts = release.texts(corpus, "corpus", wanted.union(*judged.values()))
-    if lacking := sorted(wanted - texts.keys()):
-        raise InputError(f"has a passage {lacking[0]!r} that the release's {corpus} lacks", path=run.path)
+    top_lists = {query_id: run.rankings.get(query_id, [])[:LIST_DEPTH] for query_id in qrels.positives}
+    grades_by_query = qrels.judged()
+    retrieved_ids = set[str]().union(*top_lists.values())
+    texts = release.texts(corpus, "corpus", retrieved_ids.union(*grades_by_query.values()))
+    expect_passages(run, sorted(retrieved_ids), texts, corpus)
     copies = Duplicates()
-    for query, grades in progress(judged.items(), unit="query", label="near-duplicates"):
-        own = {each: texts[each] for each in (*grades, *tops[query]) if each in texts}
-        _follow(query, own, grades, length, share, copies)
+    for query_id, grades in progress(grades_by_query.items(), unit="query", label="near-duplicates"):
+        # Judged passages come first, so that they lead their copies. The release may lack a judged passage.
+        query_texts = {}
+        for passage_id in (*grades, *top_lists[query_id]):
+            if passage_id in texts:
+                query_texts[passage_id] = texts[passage_id]
+        likes = LikeTexts(query_texts, _METHODS, length, share).find(list(query_texts.values()))
+        _choose_leaders(query_id, dict(zip(query_texts, likes, strict=True)), grades, copies)
     return copies
 
 
-def _follow(
-    query: str, texts: Mapping[str, str], grades: Mapping[str, int], length: int, share: float, copies: Duplicates
+def _choose_leaders(
+    query_id: str, likes_by_passage: Mapping[str, Sequence[Like]], grades: Mapping[str, int], copies: Duplicates
 ) -> None:
-    """Find the leaders of one query's passages. A leader precedes its copies in ``texts``."""
-    likes = LikeTexts(texts, _BY, length, share).find(list(texts.values()))
-    leaders = copies.leaders[query] = {}
-    for each, like in zip(texts, likes, strict=True):
-        leaders[each] = each
-        for leader in (other.id for other in like if other.id != each and leaders.get(other.id) == other.id):
-            if each in grades and leader in grades and (grades[each] > 0) != (grades[leader] > 0):
-                copies.contradicted.append((query, each, leader))
+    """Add the leaders of one query's passages to ``copies``, and its near-duplicates with different labels.
+
+    ``likes_by_passage`` has the similar passages of each passage, the most similar first. A leader precedes its copies.
+    """
+    leaders: dict[str, str] = {}
+    copies.leaders[query_id] = leaders
+    for passage_id, likes in likes_by_passage.items():
+        leaders[passage_id] = passage_id
+        for like in likes:
+            is_leader = leaders.get(like.id) == like.id
+            if like.id == passage_id or not is_leader:
                 continue
-            leaders[each] = leader
+            if _labels_differ(passage_id, like.id, grades):
+                copies.contradicted.append((query_id, passage_id, like.id))
+                continue
+            leaders[passage_id] = like.id
             break
+
+
+def _labels_differ(first_id: str, second_id: str, grades: Mapping[str, int]) -> bool:
+    """Return True if one of two judged passages is a positive and the other a negative."""
+    if first_id not in grades or second_id not in grades:
+        return False
+    return (grades[first_id] > 0) != (grades[second_id] > 0)
 
 
 def fair(rankings: Rankings, qrels: Qrels, copies: Duplicates, way: str) -> tuple[dict[str, list[str]], Qrels]:
@@ -83,27 +103,31 @@ def fair(rankings: Rankings, qrels: Qrels, copies: Duplicates, way: str) -> tupl
     If ``way`` is ``removed``, later copies are removed from a list, as if the collection had no copies. If ``way`` is
     ``kept``, a later copy becomes a miss, so that lower passages stay at their ranks.
     """
-    lists = {query: _led(query, rankings[query], copies, way) for query in qrels.positives if query in rankings}
+    lists = {}
     reference = Qrels(qrels.name)
-    for query, positives in qrels.positives.items():
-        led: dict[str, int] = {}
-        for passage, grade in positives.items():
-            leader = copies.leader(query, passage)
-            led[leader] = max(grade, led.get(leader, grade))
-        reference.positives[query] = led
+    for query_id, positives in qrels.positives.items():
+        if query_id in rankings:
+            lists[query_id] = _replace_copies(query_id, rankings[query_id], copies, way)
+        leader_grades: dict[str, int] = {}
+        for passage_id, grade in positives.items():
+            leader = copies.leader(query_id, passage_id)
+            leader_grades[leader] = max(grade, leader_grades.get(leader, grade))
+        reference.positives[query_id] = leader_grades
     return lists, reference
 
 
-def _led(query: str, ranking: Sequence[str], copies: Duplicates, way: str) -> list[str]:
-    seen, led = set[str](), list[str]()
-    for place, passage in enumerate(ranking):
-        leader = copies.leader(query, passage)
-        if leader not in seen:
-            led.append(leader)
+def _replace_copies(query_id: str, ranking: Sequence[str], copies: Duplicates, way: str) -> list[str]:
+    """Return a list with every passage replaced by its leader. ``way`` says what replaces a repeated leader."""
+    listed_leaders = set[str]()
+    leader_list = list[str]()
+    for position, passage_id in enumerate(ranking):
+        leader = copies.leader(query_id, passage_id)
+        if leader not in listed_leaders:
+            leader_list.append(leader)
         elif way == "kept":
-            led.append(f"copy {place}")  # differs from every id, because no id contains a space
-        seen.add(leader)
-    return led
+            leader_list.append(f"copy {position}")  # differs from every id, because no id contains a space
+        listed_leaders.add(leader)
+    return leader_list
 
 
 def measure_duplicates(
@@ -120,23 +144,31 @@ def measure_duplicates(
     rankings = run.rankings
     lists, reference = fair(rankings, qrels, copies, way)
     means, by_query = measure(lists, reference)
-    tens, fifties = ([_repeated(query, rankings, copies, depth) for query in qrels.positives] for depth in (10, 50))
+    shares_of_10 = [_repeated_share(query_id, rankings, copies, depth=10) for query_id in qrels.positives]
+    shares_of_50 = [_repeated_share(query_id, rankings, copies, depth=LIST_DEPTH) for query_id in qrels.positives]
     figures = {
         "way": way,
-        "repeated@10": mean(tens),
-        "repeated@50": mean(fifties),
-        "repeated_queries": sum(value > 0 for value in tens) / len(tens),
-        "copies": sum(
-            passage not in positives and copies.leader(query, passage) in positives
-            for query, positives in qrels.positives.items()
-            for passage in set(rankings.get(query, ())[:LIST_DEPTH])
-        ),
+        "repeated@10": mean(shares_of_10),
+        "repeated@50": mean(shares_of_50),
+        "repeated_queries": sum(share > 0 for share in shares_of_10) / len(shares_of_10),
+        "copies": _count_unjudged_copies(rankings, qrels, copies),
         "contradicted": len(copies.contradicted),
         "positives": reference.pairs,
-        **means,
+        # The run's own number of queries, not the number of the reduced lists.
         "official": means["official"] | {"QueriesRanked": len(rankings)},
+        "ir_measures": means["ir_measures"],
     }
-    return figures, {f"fair {name}": each for name, each in by_query.items()}
+    return figures, {f"fair {name}": values for name, values in by_query.items()}
+
+
+def _count_unjudged_copies(rankings: Rankings, qrels: Qrels, copies: Duplicates) -> int:
+    """Count the passages of the lists that are copies of a positive, but no positives."""
+    copy_count = 0
+    for query_id, positives in qrels.positives.items():
+        for passage_id in set(rankings.get(query_id, ())[:LIST_DEPTH]):
+            if passage_id not in positives and copies.leader(query_id, passage_id) in positives:
+                copy_count += 1
+    return copy_count
 
 
 def duplicate_pairs(run: Run, qrels: Qrels, copies: Duplicates) -> Iterator[dict[str, Any]]:
@@ -145,56 +177,74 @@ def duplicate_pairs(run: Run, qrels: Qrels, copies: Duplicates) -> Iterator[dict
     The keys are ``run``, ``query-id``, ``corpus-id``, ``like`` (id of the other passage) and ``labels`` (the grades of
     the two passages, None if unjudged).
     """
-    judged = qrels.judged()
-    followers = ((query, each, to) for query, led in copies.leaders.items() for each, to in led.items() if each != to)
-    for query, passage, other in (*followers, *copies.contradicted):
-        labels = [judged[query].get(each) for each in (passage, other)]
-        yield {"run": str(run.path), "query-id": query, "corpus-id": passage, "like": other, "labels": labels}
+    pairs: list[tuple[str, str, str]] = []
+    for query_id, leaders in copies.leaders.items():
+        for passage_id, leader in leaders.items():
+            if passage_id != leader:
+                pairs.append((query_id, passage_id, leader))
+    pairs += copies.contradicted
+    grades_by_query = qrels.judged()
+    for query_id, passage_id, like_id in pairs:
+        grades = grades_by_query[query_id]
+        yield {
+            "run": str(run.path),
+            "query-id": query_id,
+            "corpus-id": passage_id,
+            "like": like_id,
+            "labels": [grades.get(passage_id), grades.get(like_id)],
+        }
 
 
-def _repeated(query: str, rankings: Rankings, copies: Duplicates, depth: int) -> float:
-    top = rankings.get(query, ())[:depth]
-    return 1 - len({copies.leader(query, passage) for passage in top}) / len(top) if top else 0.0
+def _repeated_share(query_id: str, rankings: Rankings, copies: Duplicates, depth: int) -> float:
+    """Return the share of a list's first ``depth`` passages that repeat a higher passage."""
+    top_passages = rankings.get(query_id, ())[:depth]
+    if not top_passages:
+        return 0.0
+    distinct_leaders = {copies.leader(query_id, passage_id) for passage_id in top_passages}
+    return 1 - len(distinct_leaders) / len(top_passages)
 
 
 def duplicates_text(results: Sequence[Mapping[str, Any]], qrels: Qrels) -> str:
     """Format the tables of near-duplicates. ``results`` has the form of the JSON that ``errors duplicates`` prints."""
-    counts, values = [], []
+    count_rows = []
+    measure_rows = []
     for result in results:
-        each = result["duplicates"]
-        shares = (percent(each[name]) for name in ("repeated@10", "repeated@50", "repeated_queries"))
-        counts.append([result["run"], *shares, f"{each['copies']:,}", f"{each['contradicted']:,}"])
-        values.append([result["run"], *cells(each)])
-    first = results[0]["duplicates"]
+        figures = result["duplicates"]
+        shares = [percent(figures[name]) for name in _SHARES]
+        count_rows.append([result["run"], *shares, f"{figures['copies']:,}", f"{figures['contradicted']:,}"])
+        measure_rows.append([result["run"], *cells(figures)])
+    first_figures = results[0]["duplicates"]
+    way = first_figures["way"]
     return "\n".join(
         [
             "near-duplicates: percent of passages that repeat a higher passage, percent of queries with a repetition",
             "in the top 10, number of unjudged copies of positives, number of near-duplicates with different labels",
-            text_table(["run", "repeated@10", "repeated@50", "queries", "copies", "contradicted"], counts),
+            text_table(["run", "repeated@10", "repeated@50", "queries", "copies", "contradicted"], count_rows),
             "",
-            f"measures in percent, with near-duplicates counted as one passage; later copies are {first['way']} "
-            f"({first['positives']} of {qrels.pairs} positives are distinct)",
-            text_table(["run", *PAPER.values(), *IR_MEASURES], values),
+            f"measures in percent, with near-duplicates counted as one passage; later copies are {way} "
+            f"({first_figures['positives']} of {qrels.pairs} positives are distinct)",
+            text_table(["run", *PAPER.values(), *IR_MEASURES], measure_rows),
         ]
     )
 
 
 def duplicates_tables(results: Sequence[Mapping[str, Any]]) -> list[Table]:
     """Return the tables of :func:`duplicates_text`: the counts of near-duplicates, and the measures."""
-    shares, counts = ["repeated@10", "repeated@50", "repeated_queries"], ["copies", "contradicted", "positives"]
-    count_rows, measure_rows = [], []
+    count_columns = [*_SHARES, *_COUNTS]
+    measure_columns = [*PAPER.values(), *IR_MEASURES]
+    count_rows = []
+    measure_rows = []
     for result in results:
         figures = result["duplicates"]
-        count_rows.append([result["run"], *(figures[name] for name in (*shares, *counts))])
+        count_rows.append([result["run"]] + [figures[name] for name in count_columns])
         measure_rows.append([result["run"], *fractions(figures)])
-    names = [*PAPER.values(), *IR_MEASURES]
     way = results[0]["duplicates"]["way"]
     return [
-        Table(["run", *shares, *counts], count_rows, title="near-duplicates, percent", percent_columns=shares),
+        Table(["run", *count_columns], count_rows, title="near-duplicates, percent", percent_columns=_SHARES),
         Table(
-            ["run", *names],
+            ["run", *measure_columns],
             measure_rows,
             title=f"measures with near-duplicates counted as one passage, percent; later copies are {way}",
-            percent_columns=names,
+            percent_columns=measure_columns,
         ),
     ]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from baselines.measure.qrels import read_queries, release_qrels
+from baselines.measure.run_origin import expect_passages
 from baselines.measure.significance import of_means
 from builders.annotate.prefill import grades_by
 from builders.annotate.rounds import ERRORS, Pair, Rule, open_round, standings
@@ -44,22 +45,32 @@ def draw_failed_queries(release: Release, split: str, run: Run, *, sample: int, 
     Raises :class:`InputError` if the split has no judgments, no query failed, or the release lacks a passage of the
     run.
     """
-    positives, rankings = release_qrels(release, split).positives, run.rankings
-    measured: dict[str, list[str]] = {}
-    for query, _ in read_queries(release, split):
-        if query in positives and rankings.get(query):
-            measured[query] = list(dict.fromkeys(rankings[query]))[:top_k]
-    failed = {query: passages for query, passages in measured.items() if not positives[query].keys() & set(passages)}
-    if not failed:
+    positives = release_qrels(release, split).positives
+    measured_count = 0
+    failed_lists: dict[str, list[str]] = {}
+    for query_id, _ in read_queries(release, split):
+        ranking = run.rankings.get(query_id)
+        if query_id not in positives or not ranking:
+            continue
+        measured_count += 1
+        top_passages = list(dict.fromkeys(ranking))[:top_k]
+        if positives[query_id].keys().isdisjoint(top_passages):
+            failed_lists[query_id] = top_passages
+    if not failed_lists:
         raise InputError(f"every query of {release.path} {split} has a positive in its top {top_k}", path=run.path)
-    chosen = draw(failed, sample, seed)
-    if len(chosen) < sample:
-        log.warning("only %d queries have no positive in their top %d; all are used", len(chosen), top_k)
-    pairs = [(query, passage) for query in failed if query in chosen for passage in sorted(failed[query])]
-    texts = release.texts(SETS["main"].corpus, "corpus", {passage for _, passage in pairs})
-    if unknown := [passage for _, passage in pairs if passage not in texts]:
-        raise InputError(f"has a passage {unknown[0]!r} that the release's corpus lacks", path=run.path)
-    return DrawnErrors(pairs, len(measured), len(failed))
+
+    drawn_ids = draw(failed_lists, sample, seed)
+    if len(drawn_ids) < sample:
+        log.warning("only %d queries have no positive in their top %d; all are used", len(drawn_ids), top_k)
+    pairs = []
+    for query_id, top_passages in failed_lists.items():
+        if query_id in drawn_ids:
+            pairs += [(query_id, passage_id) for passage_id in sorted(top_passages)]
+
+    corpus = SETS["main"].corpus
+    passage_ids = [passage_id for _, passage_id in pairs]
+    expect_passages(run, passage_ids, release.texts(corpus, "corpus", set(passage_ids)), corpus)
+    return DrawnErrors(pairs, measured_count, len(failed_lists))
 
 
 def expect_new_round(path: Path) -> None:
@@ -67,28 +78,29 @@ def expect_new_round(path: Path) -> None:
     expect_new(path)
 
 
-def write_error_round(path: Path, release: Release, split: str, drawn: DrawnErrors, source: Path, seed: int) -> None:
+def write_error_round(path: Path, release: Release, split: str, errors: DrawnErrors, source: Path, seed: int) -> None:
     """Write the errors of the run ``source`` as a round for `annotate`."""
-    packages = make_round(path, release, split, drawn.pairs, source, Rule(seed=seed), question=ERRORS)
-    log.info("%d packages; import them into Label Studio, or fill in %s", packages, path / "packages")
+    package_count = make_round(path, release, split, errors.pairs, source, Rule(seed=seed), question=ERRORS)
+    log.info("%d packages; import them into Label Studio, or fill in %s", package_count, path / "packages")
 
 
-def draw_report(drawn: DrawnErrors, run_path: Path, top_k: int, round_path: Path | None) -> Report:
+def draw_report(errors: DrawnErrors, run_path: Path, top_k: int, round_path: Path | None) -> Report:
     """Return the numbers of failed queries and of drawn errors as the verb's result."""
+    query_count = len({query_id for query_id, _ in errors.pairs})
     counts = {
         "run": str(run_path),
         "top_k": top_k,
-        "measured": drawn.measured,
-        "failed": drawn.failed,
-        "queries": len({query for query, _ in drawn.pairs}),
-        "pairs": len(drawn.pairs),
+        "measured": errors.measured,
+        "failed": errors.failed,
+        "queries": query_count,
+        "pairs": len(errors.pairs),
     }
     text = (
-        f"{run_path}: {drawn.failed:,} of {drawn.measured:,} queries have no positive in their top {top_k};"
-        f" drawn: {counts['queries']:,} queries, {len(drawn.pairs):,} pairs"
+        f"{run_path}: {errors.failed:,} of {errors.measured:,} queries have no positive in their top {top_k};"
+        f" drawn: {query_count:,} queries, {len(errors.pairs):,} pairs"
     )
     if round_path:
-        text += f"\n{len(drawn.pairs):,} pairs to judge: {round_path}"
+        text += f"\n{len(errors.pairs):,} pairs to judge: {round_path}"
     return Report(counts, text, tables=[Table(list(counts), [list(counts.values())], title="errors")])
 
 
@@ -105,98 +117,125 @@ def count_categories(round_path: Path, model: str | None = None) -> dict[str, An
     round of errors, or the round has no answers.
     """
     error_round = open_round(round_path, ERRORS.name)
-    every = standings(round_path, error_round)
-    pairs = sum(len(standing.pairs) for standing in every)
+    package_standings = standings(round_path, error_round)
+    pair_count = sum(len(standing.pairs) for standing in package_standings)
+    labels: dict[Pair, int] = {}
     if model:
-        labels = {pair: label for (_, pair), label in grades_by(round_path, model).items()}
-        judged, step = len(labels), "prefill"
+        for (_, pair), label in grades_by(round_path, model).items():
+            labels[pair] = label
+        judged_count = len(labels)
+        step_with_answers = "prefill"
     else:
-        labels = {}
-        for standing in every:
+        for standing in package_standings:
             for pair in standing.pairs:
-                if (label := standing.label(pair)) is not None:
-                    labels[pair] = label
-        judged, step = pairs - sum(len(standing.missing) for standing in every), "import"
+                pair_label = standing.label(pair)
+                if pair_label is not None:
+                    labels[pair] = pair_label
+        judged_count = pair_count - sum(len(standing.missing) for standing in package_standings)
+        step_with_answers = "import"
     if not labels:
-        raise InputError(f"has no answers of {model or 'annotators'}; add some by `annotate {step}`", path=round_path)
-    counts, rows = Counter(labels.values()), {}
-    for choice, (low, high) in zip(ERRORS.choices, _intervals(labels), strict=True):
-        number = counts[choice.label]
-        rows[choice.key] = {
-            "pairs": number,
-            "share": number / len(labels),
-            "low": low,
-            "high": high,
-            "paper": published()["table10"][choice.key],
-        }
+        problem = f"has no answers of {model or 'annotators'}; add some by `annotate {step_with_answers}`"
+        raise InputError(problem, path=round_path)
+
+    paper = published()
+    pairs_by_label = Counter(labels.values())
+    categories = {}
+    for choice, interval in zip(ERRORS.choices, _intervals(labels), strict=True):
+        figures = _share_figures(pairs_by_label[choice.label], len(labels), interval, paper["table10"][choice.key])
+        categories[choice.key] = figures
     sums = {}
-    for name, paper_sum in published()["table10_sums"].items():
-        members = [choice.label for choice in ERRORS.choices if choice.key in paper_sum["categories"]]
-        number = sum(counts[label] for label in members)
-        ((low, high),) = _intervals(labels, members)
-        sums[name] = {
-            "pairs": number,
-            "share": number / len(labels),
-            "low": low,
-            "high": high,
-            "paper": paper_sum["share"],
-        }
+    for name, paper_sum in paper["table10_sums"].items():
+        summed_labels = [choice.label for choice in ERRORS.choices if choice.key in paper_sum["categories"]]
+        sum_count = sum(pairs_by_label[label] for label in summed_labels)
+        interval = _intervals(labels, summed_labels)[0]
+        sums[name] = _share_figures(sum_count, len(labels), interval, paper_sum["share"])
+
     tally = {
         "release": error_round.release,
         "split": error_round.split,
-        "pairs": pairs,
-        "judged": judged,
+        "pairs": pair_count,
+        "judged": judged_count,
         "decided": len(labels),
-        "queries": len({query for query, _ in labels}),
-        "packages": len(every),
-        "accepted": sum(standing.package.state == "accepted" for standing in every),
-        "categories": rows,
+        "queries": len({query_id for query_id, _ in labels}),
+        "packages": len(package_standings),
+        "accepted": sum(standing.package.state == "accepted" for standing in package_standings),
+        "categories": categories,
         "sums": sums,
     }
-    return tally | {"model": model} if model else tally
+    if model:
+        tally["model"] = model
+    return tally
 
 
-def _intervals(labels: Mapping[Pair, int], members: Collection[int] = ()) -> list[tuple[float, float]]:
-    """Return the interval of each category's share, or only of the sum of the categories ``members`` (labels).
+def _share_figures(
+    category_count: int, decided_count: int, interval: tuple[float, float], paper_share: float
+) -> dict[str, Any]:
+    """Return the figures of a category, or of a sum of categories."""
+    low, high = interval
+    return {
+        "pairs": category_count,
+        "share": category_count / decided_count,
+        "low": low,
+        "high": high,
+        "paper": paper_share,
+    }
+
+
+def _intervals(labels: Mapping[Pair, int], summed_labels: Collection[int] = ()) -> list[tuple[float, float]]:
+    """Return the interval of each category's share, or only of the sum of the categories ``summed_labels``.
 
     Queries are resampled, because passages of a query have similar errors.
     """
-    query_rows = {query: row for row, query in enumerate(dict.fromkeys(query for query, _ in labels))}
-    columns = {choice.label: column for column, choice in enumerate(ERRORS.choices)}
-    table = np.zeros((len(query_rows), len(columns)))
-    for (query, _), label in labels.items():
-        # The mean over queries is the share.
-        table[query_rows[query], columns[label]] += len(query_rows) / len(labels)
-    if members:
-        table = table[:, [columns[label] for label in members]].sum(axis=1, keepdims=True)
+    query_ids = dict.fromkeys(query_id for query_id, _ in labels)
+    query_rows = {query_id: row for row, query_id in enumerate(query_ids)}
+    label_columns = {choice.label: column for column, choice in enumerate(ERRORS.choices)}
+    # A pair adds the same number everywhere, chosen so that the mean of a column over queries is the category's share.
+    pair_value = len(query_rows) / len(labels)
+    table = np.zeros((len(query_rows), len(label_columns)))
+    for (query_id, _), label in labels.items():
+        table[query_rows[query_id], label_columns[label]] += pair_value
+    if summed_labels:
+        summed_columns = [label_columns[label] for label in summed_labels]
+        table = table[:, summed_columns].sum(axis=1, keepdims=True)
     return of_means(table)
+
+
+def _named_shares(tally: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """Return (name, figures) of every category, and then of every sum of categories."""
+    named_shares = list(tally["categories"].items())
+    for key, figures in tally["sums"].items():
+        named_shares.append((f"sum: {key}", figures))
+    return [(name.replace("_", " "), figures) for name, figures in named_shares]
 
 
 def tally_report(tally: dict[str, Any]) -> Report:
     """Return the result of :func:`count_categories` as the verb's result."""
-    shares_by_key = tally["categories"] | {f"sum: {key}": row for key, row in tally["sums"].items()}
-    rows = [[key.replace("_", " "), *row.values()] for key, row in shares_by_key.items()]
-    shares = ["share", "low", "high", "Table 10"]
+    rows = [[name, *figures.values()] for name, figures in _named_shares(tally)]
+    share_columns = ["share", "low", "high", "Table 10"]
     table = Table(
-        ["category", "pairs", *shares],
+        ["category", "pairs", *share_columns],
         rows,
         title="errors by category, percent, with the limits of 95 % intervals",
-        percent_columns=shares,
+        percent_columns=share_columns,
     )
     return Report(tally, text=lambda: _tally_text(tally), tables=[table])
 
 
 def _tally_text(tally: dict[str, Any]) -> str:
     rows = []
-    for key, row in [*tally["categories"].items(), *((f"sum: {key}", row) for key, row in tally["sums"].items())]:
+    for name, figures in _named_shares(tally):
         # A category without pairs would always have the interval 0 to 0, so no interval is printed.
-        interval = f"{percent(row['low'])} to {percent(row['high'])}" if row["pairs"] else "-"
-        shares = [percent(row["share"]), interval, percent(row["paper"])]
-        rows.append([key.replace("_", " "), f"{row['pairs']:,}", *shares])
-    by = f" by {tally['model']} (a model)" if "model" in tally else ""
-    return (
-        f"{tally['judged']:,} of {tally['pairs']:,} pairs judged{by},"
-        f" {tally['judged'] - tally['decided']:,} of them undecided;"
-        f" {tally['accepted']} of {tally['packages']} packages accepted; percent\n\n"
-        + text_table(["category", "pairs", "share", "95 % interval", "Table 10"], rows)
+        interval = "-"
+        if figures["pairs"]:
+            interval = f"{percent(figures['low'])} to {percent(figures['high'])}"
+        share, paper_share = percent(figures["share"]), percent(figures["paper"])
+        rows.append([name, f"{figures['pairs']:,}", share, interval, paper_share])
+    judge = f" by {tally['model']} (a model)" if "model" in tally else ""
+    undecided_count = tally["judged"] - tally["decided"]
+    summary = (
+        f"{tally['judged']:,} of {tally['pairs']:,} pairs judged{judge},"
+        f" {undecided_count:,} of them undecided;"
+        f" {tally['accepted']} of {tally['packages']} packages accepted; percent"
     )
+    table_text = text_table(["category", "pairs", "share", "95 % interval", "Table 10"], rows)
+    return f"{summary}\n\n{table_text}"

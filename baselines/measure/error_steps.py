@@ -57,13 +57,14 @@ def draw_errors(
 
     if round:
         expect_new_round(round)
-    opened, opened_run = open_release(release), read_run(run)
+    opened_release = open_release(release)
+    opened_run = read_run(run)
     if round:
-        expect_run_file(opened_run)
-    drawn = draw_failed_queries(opened, split, opened_run, sample=sample, top_k=top_k, seed=seed)
+        expect_run_file(opened_run)  # the round's record has the checksum of the run's file
+    errors = draw_failed_queries(opened_release, split, opened_run, sample=sample, top_k=top_k, seed=seed)
     if round:
-        write_error_round(round, opened, split, drawn, source=opened_run.path, seed=seed)
-    return draw_report(drawn, opened_run.path, top_k, round)
+        write_error_round(round, opened_release, split, errors, source=opened_run.path, seed=seed)
+    return draw_report(errors, opened_run.path, top_k, round)
 
 
 @verb(formats=TABLE_FORMATS)
@@ -130,22 +131,21 @@ def report_holes(
     """
     from baselines.measure.evaluate_tables import evaluation_report
     from baselines.measure.evaluation import measure_runs
-    from baselines.measure.qrels import expect_one_reference, read_reference
-    from baselines.measure.run_origin import warn_of_origins
+    from baselines.measure.qrels import expect_one_reference
+    from baselines.measure.reference_source import ReferenceSource
     from baselines.measure.ties import order_ties
     from builders.core.files import check_file
-    from builders.store.reader import open_release
     from builders.store.runs import read_run
 
     expect_one_reference(release, qrels)
     if per_query is not None:
         check_file(per_query)
-    opened = None if release is None else open_release(release)
-    opened_runs = [order_ties(read_run(run), ties) for run in runs]
-    reference = read_reference(
-        release=opened, qrels=qrels, split=split, set_name=set, queries=queries, qrels_config=qrels_config
+    source = ReferenceSource.of_options(
+        release=release, qrels=qrels, split=split, set_name=set, queries=queries, qrels_config=qrels_config
     )
-    warn_of_origins(opened_runs, reference, opened, set_name=set, split=split, qrels_config=qrels_config or "")
+    opened_runs = [order_ties(read_run(run), ties) for run in runs]
+    reference = source.read()
+    source.warn_of_origins(opened_runs, reference)
     evaluation = measure_runs(opened_runs, reference, ties=ties, with_holes=True)
     if per_query:
         evaluation.write_values(per_query)
@@ -192,24 +192,24 @@ def report_duplicates(
     """
     from baselines.measure.evaluate_tables import evaluation_report
     from baselines.measure.evaluation import CopyRule, measure_runs
-    from baselines.measure.qrels import read_reference
-    from baselines.measure.run_origin import warn_of_origins
+    from baselines.measure.reference_source import ReferenceSource
     from baselines.measure.ties import order_ties
     from builders.core.files import check_file
     from builders.store.layout import SETS
     from builders.store.reader import open_release
     from builders.store.runs import read_run
 
-    for file in (per_query, list):
-        if file is not None:
-            check_file(file)
-    opened = open_release(release)
-    opened_runs = [order_ties(read_run(run), ties) for run in runs]
-    reference = read_reference(
-        release=opened, qrels=None, split=split, set_name=set, queries=queries, qrels_config=qrels_config
+    for output_path in (per_query, list):
+        if output_path is not None:
+            check_file(output_path)
+    opened_release = open_release(release)
+    source = ReferenceSource.of_options(
+        release=opened_release, qrels=None, split=split, set_name=set, queries=queries, qrels_config=qrels_config
     )
-    warn_of_origins(opened_runs, reference, opened, set_name=set, split=split, qrels_config=qrels_config or "")
-    copy_rule = CopyRule(copies, ngram, jaccard, release=opened, corpus=SETS[set].corpus)
+    opened_runs = [order_ties(read_run(run), ties) for run in runs]
+    reference = source.read()
+    source.warn_of_origins(opened_runs, reference)
+    copy_rule = CopyRule(copies, ngram, jaccard, release=opened_release, corpus=SETS[set].corpus)
     evaluation = measure_runs(opened_runs, reference, ties=ties, copy_rule=copy_rule)
     if per_query:
         evaluation.write_values(per_query)

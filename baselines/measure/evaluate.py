@@ -67,43 +67,37 @@ def evaluate_runs(
     from baselines.measure.answer_recall import answers_table, answers_text
     from baselines.measure.evaluate_tables import evaluation_report
     from baselines.measure.evaluation import answer_results, measure_runs, rank_answers
-    from baselines.measure.groups import groups_of
-    from baselines.measure.qrels import expect_one_reference, read_reference
-    from baselines.measure.run_origin import warn_of_origins
+    from baselines.measure.qrels import expect_one_reference
+    from baselines.measure.reference_source import ReferenceSource
     from baselines.measure.ties import order_ties
     from builders.core.files import check_file
     from builders.store.layout import SETS
-    from builders.store.reader import open_release
     from builders.store.runs import read_run
 
     expect_one_reference(release, qrels)
     if per_query is not None:
         check_file(per_query)
-    opened = None if release is None else open_release(release)
+    source = ReferenceSource.of_options(
+        release=release, qrels=qrels, split=split, set_name=set, queries=queries, qrels_config=qrels_config
+    )
     opened_runs = [order_ties(read_run(run), ties) for run in runs]
 
+    # Answers need no judgments. Without judgments, they are the whole result.
     answer_ranks = []
-    if answers and opened:
+    if answers and source.release:
         rule = Options(unit, threshold, segmenter=segmenter)
-        answer_ranks = rank_answers(opened_runs, opened, split=split, set_name=set, query_config=queries, rule=rule)
-        if (SETS[set].qrels, split) not in opened.splits():  # answers need no judgments
+        answer_ranks = rank_answers(
+            opened_runs, source.release, split=split, set_name=set, query_config=queries, rule=rule
+        )
+        if (SETS[set].qrels, split) not in source.release.splits():
             results = answer_results(opened_runs, answer_ranks)
             return Report(results, text=lambda: answers_text(results), tables=lambda: [answers_table(results)])
 
-    reference = read_reference(
-        release=opened, qrels=qrels, split=split, set_name=set, queries=queries, qrels_config=qrels_config
-    )
-    warn_of_origins(opened_runs, reference, opened, set_name=set, split=split, qrels_config=qrels_config or "")
+    reference = source.read()
+    source.warn_of_origins(opened_runs, reference)
     groups = None
     if by:
-        groups = groups_of(
-            by=by,
-            queries=[*reference.positives],
-            release=opened,
-            split=split,
-            set_name=set,
-            query_config=queries,
-        )
+        groups = source.groups(by, list(reference.positives))
     evaluation = measure_runs(opened_runs, reference, groups=groups, answer_ranks=answer_ranks, ties=ties)
     if per_query:
         evaluation.write_values(per_query)

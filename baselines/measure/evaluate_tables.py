@@ -6,7 +6,7 @@ from typing import Any
 from baselines.measure import measures
 from baselines.measure.answer_recall import answers_table, answers_text
 from baselines.measure.duplicates import duplicates_tables, duplicates_text
-from baselines.measure.groups import groups_table, groups_text, percent_with_interval
+from baselines.measure.groups import groups_table, groups_text, interval_columns, percent_with_interval
 from baselines.measure.holes import holes_tables, holes_text
 from baselines.measure.qrels import Qrels
 from baselines.measure.ties import TIE_RULES
@@ -26,17 +26,22 @@ def evaluation_report(results: Sequence[Mapping[str, Any]], qrels: Qrels) -> Rep
 
 def evaluation_text(results: Sequence[Mapping[str, Any]], qrels: Qrels) -> str:
     """Format the results of :func:`baselines.measure.evaluation.measure_runs` in percent."""
-    official_rows, other_rows = [], []
+    official_rows = []
+    usual_rows = []
     for result in results:
-        cells = [percent_with_interval(result["official"][key], result["intervals"][key]) for key in _SHARES]
-        official_rows.append([result["run"], *cells, str(result["official"][_COUNT])])
-        other_rows.append([result["run"], *(percent(result["ir_measures"][name]) for name in measures.IR_MEASURES)])
+        official_row = [result["run"]]
+        for key in _SHARES:
+            official_row.append(percent_with_interval(result["official"][key], result["intervals"][key]))
+        official_row.append(str(result["official"][_COUNT]))
+        official_rows.append(official_row)
+        usual_cells = [percent(result["ir_measures"][name]) for name in measures.IR_MEASURES]
+        usual_rows.append([result["run"], *usual_cells])
     parts = [
         f"reference: {_describe_reference(results, qrels)}",
         "official keys, percent, with 95 % intervals over queries (recall@k here is a hit rate: Success@k)\n"
         + text_table(["run", *measures.OFFICIAL], official_rows),
         "ir-measures, percent (R@k is the share of the positives found)\n"
-        + text_table(["run", *measures.IR_MEASURES], other_rows),
+        + text_table(["run", *measures.IR_MEASURES], usual_rows),
     ]
     if "by" in results[0]:
         parts.append(groups_text(results))
@@ -51,9 +56,7 @@ def evaluation_text(results: Sequence[Mapping[str, Any]], qrels: Qrels) -> str:
 
 def evaluation_tables(results: Sequence[Mapping[str, Any]], qrels: Qrels) -> list[Table]:
     """Return the results as tables. The main table has all measures, with a row for each run."""
-    columns = []
-    for key in _SHARES:
-        columns += [key, f"{key} low", f"{key} high"]
+    share_columns = interval_columns(_SHARES)
     rows = []
     for result in results:
         row = [result["run"]]
@@ -64,11 +67,11 @@ def evaluation_tables(results: Sequence[Mapping[str, Any]], qrels: Qrels) -> lis
         rows.append(row)
     reference = _describe_reference(results, qrels)
     main_table = Table(
-        ["run", *columns, _COUNT, *measures.IR_MEASURES],
+        ["run", *share_columns, _COUNT, *measures.IR_MEASURES],
         rows,
         title=f"{reference}; percent, with the limits of 95 % intervals; recall@k is a hit rate, R@k the share of the"
         " positives found",
-        percent_columns=(*columns, *measures.IR_MEASURES),
+        percent_columns=(*share_columns, *measures.IR_MEASURES),
     )
     tables = [main_table]
     if "by" in results[0]:
@@ -84,6 +87,8 @@ def evaluation_tables(results: Sequence[Mapping[str, Any]], qrels: Qrels) -> lis
 
 def _describe_reference(results: Sequence[Mapping[str, Any]], qrels: Qrels) -> str:
     """Name the judgments, their numbers, and the rule for ties unless ties are as listed."""
-    text = f"{qrels.name}, {len(qrels.positives)} queries with {qrels.pairs} positive passages"
+    description = f"{qrels.name}, {len(qrels.positives)} queries with {qrels.pairs} positive passages"
     rule = results[0]["ties"]["rule"]
-    return f"{text}; ties: {TIE_RULES[rule]}" if rule in TIE_RULES else text
+    if rule in TIE_RULES:
+        description += f"; ties: {TIE_RULES[rule]}"
+    return description

@@ -60,8 +60,8 @@ class Evaluation:
 
     def write_values(self, path: Path) -> None:
         """Write the values of every query of all runs as Parquet."""
-        with new_file(path) as beside:
-            pq.write_table(pa.concat_tables(self.tables), beside, compression="zstd")
+        with new_file(path) as temporary_path:
+            pq.write_table(pa.concat_tables(self.tables), temporary_path, compression="zstd")
 
     def write_copies(self, path: Path) -> None:
         """Write the near-duplicates as JSON lines."""
@@ -90,30 +90,35 @@ def measure_runs(
         copy_rule: the rule for near-duplicates (default: near-duplicates are not searched).
     """
     evaluation = Evaluation()
-    for number, run in enumerate(runs):
+    for run_number, run in enumerate(runs):
+        # Every step adds figures to the result, and the values of the queries as columns to the table.
         result, table = measure_run(run, qrels, ties)
         result["intervals"] = {name: list(interval) for name, interval in intervals_of_means(table).items()}
         if groups is not None:
             result["by"] = measure_groups(table, groups)
         if answer_ranks:
-            result["answers"] = answer_recall(answer_ranks[number])
-            for name, ranks in rank_columns(answer_ranks[number], list(qrels.positives)).items():
+            result["answers"] = answer_recall(answer_ranks[run_number])
+            for name, ranks in rank_columns(answer_ranks[run_number], list(qrels.positives)).items():
                 table = table.append_column(name, ranks)
         if with_holes:
-            result["holes"], by_query = measure_holes(run.rankings, qrels, result)
-            table = with_columns(table, by_query)
+            result["holes"], hole_values = measure_holes(run.rankings, qrels, result)
+            table = with_columns(table, hole_values)
         if copy_rule:
             copies = find_duplicates(
                 run, qrels, copy_rule.release, copy_rule.corpus, length=copy_rule.ngram, share=copy_rule.jaccard
             )
             evaluation.copies.extend(duplicate_pairs(run, qrels, copies))
-            result["duplicates"], by_query = measure_duplicates(run, qrels, copies, copy_rule.way)
-            table = with_columns(table, by_query)
+            result["duplicates"], fair_values = measure_duplicates(run, qrels, copies, copy_rule.way)
+            table = with_columns(table, fair_values)
         evaluation.results.append(result)
         evaluation.tables.append(table)
-    if answer_ranks and (tau := agreement(evaluation.tables, answer_ranks)):
-        for result in evaluation.results:
-            result["answers"]["agreement"] = tau
+
+    # The agreement of qrels and answers needs the values of all runs. Every result has it, too.
+    if answer_ranks:
+        rank_correlation = agreement(evaluation.tables, answer_ranks)
+        if rank_correlation:
+            for result in evaluation.results:
+                result["answers"]["agreement"] = rank_correlation
     return evaluation
 
 
@@ -132,8 +137,8 @@ def rank_answers(
     """
     answers: Mapping[str, Mapping[str, Any]] = read_answers(release, set_name, split)
     if query_config:
-        query_ids = [query for query, _ in read_queries(release, split, query_config)]
-        answers = {query: answers[query] for query in query_ids if query in answers}
+        query_ids = [query_id for query_id, _ in read_queries(release, split, query_config)]
+        answers = {query_id: answers[query_id] for query_id in query_ids if query_id in answers}
     return first_answers(runs, answers, release, SETS[set_name].corpus, rule)
 
 

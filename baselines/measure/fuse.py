@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 
 _SMALLEST_STEP = 1e-6
+_STEP_TOLERANCE = 1e-9  # of the number of steps, because 1 / 0.1 need not be a whole number of floats
 
 
 def _step(value: str | float) -> float:
@@ -26,7 +27,10 @@ def _step(value: str | float) -> float:
         step = float(value)
     except (ValueError, OverflowError):
         raise ValueError(expected) from None
-    if not (_SMALLEST_STEP <= step <= 1 and abs(1 / step - round(1 / step)) < 1e-9):
+    if not _SMALLEST_STEP <= step <= 1:
+        raise ValueError(expected)
+    step_count = 1 / step
+    if abs(step_count - round(step_count)) >= _STEP_TOLERANCE:
         raise ValueError(expected)
     return step
 
@@ -93,6 +97,7 @@ def fuse_runs(
     from builders.store.reader import open_release
     from builders.store.runs import Run, read_run, write_run
 
+    # Refuse wrong files and numbers of runs before any run is read.
     if out is not None:
         check_file(out)
     if out is not None and weights is not None and os.path.abspath(out) == os.path.abspath(weights):
@@ -103,22 +108,24 @@ def fuse_runs(
         if out is not None and isinstance(run, Path) and real_path(run) == real_path(out):
             raise InputError("is both a run to read and --out; expected different files", path=out)
     opened_runs = [read_run(run) for run in runs]
-    tuned: dict[str, Any] = {}
+
+    # Tune the weights, read them, or give all runs the same weight.
+    tuning_record: dict[str, Any] = {}
     if tune:
         if release is None:
             raise UsageError("--tune needs judgments; expected --release DIR")
         if len(tune_runs or runs) != len(runs):
             raise UsageError(f"--tune-runs: expected {len(runs)} runs, the same systems in the same order")
-        opened = open_release(release)
-        judgments = release_qrels(opened, tune, set)
+        opened_release = open_release(release)
+        judgments = release_qrels(opened_release, tune, set)
         systems = [read_run(run) for run in tune_runs] or opened_runs
-        warn_of_origins(systems, judgments, opened, set_name=set, split=tune)
+        warn_of_origins(systems, judgments, opened_release, set_name=set, split=tune)
         if weights is None and out is not None:
             weights = out.with_name(f"{out.name}.weights.json")
         if weights is not None:
             check_file(weights)
         expect_other_queries(opened_runs, systems, judgments, split=tune, tune_on_these=tune_on_these)
-        run_weights, tuned = tuned_weights(systems, judgments, method=method, split=tune, step=step)
+        run_weights, tuning_record = tuned_weights(systems, judgments, method=method, split=tune, step=step)
     elif weights:
         run_weights = read_weights(weights, method, len(runs))
     elif method == "rrf":
@@ -126,14 +133,7 @@ def fuse_runs(
     else:
         raise UsageError("--method weighted needs --weights FILE or --tune SPLIT")
 
-    query_ids = [{*run.hits} for run in opened_runs]
-    every_query = {query for ids in query_ids for query in ids}
-    if not query_ids[0].intersection(*query_ids):
-        paths = ", ".join(str(run.path) for run in opened_runs)
-        raise InputError("the runs share no query; expected runs of one split", path=paths)
-    for run, ids in zip(opened_runs, query_ids, strict=True):
-        if missing := len(every_query) - len(ids):
-            log.warning("%s lacks %d of %d queries", run.path, missing, len(every_query))
+    _expect_shared_queries(opened_runs)
     fused_hits = fuse_scores([scores_of(run, method) for run in opened_runs], run_weights, top_k)
     if out is None:
         fused_run = Run.in_memory("fused", dict(fused_hits))
@@ -142,6 +142,19 @@ def fuse_runs(
         log.info("%s: %d lines from %d runs", out, line_count, len(runs))
         fused_run = Run(out)
     # The weights are written last, so that a command that fails leaves no weights.
-    if tuned and weights is not None:
-        write_weights(weights, tuned)
+    if tuning_record and weights is not None:
+        write_weights(weights, tuning_record)
     return fused_run
+
+
+def _expect_shared_queries(runs: Sequence["Run"]) -> None:
+    """Raise :class:`InputError` if no query is in all runs. Warn about each run that lacks queries of other runs."""
+    ids_by_run = [set(run.hits) for run in runs]
+    if not set.intersection(*ids_by_run):
+        paths = ", ".join(str(run.path) for run in runs)
+        raise InputError("the runs share no query; expected runs of one split", path=paths)
+    query_count = len(set.union(*ids_by_run))
+    for run, query_ids in zip(runs, ids_by_run, strict=True):
+        missing_count = query_count - len(query_ids)
+        if missing_count:
+            log.warning("%s lacks %d of %d queries", run.path, missing_count, query_count)

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from baselines.core.run_manifest import manifest_path
 from baselines.measure.fusion import scores_of, tune_weights
 from baselines.measure.qrels import Qrels
 from builders.core.errors import InputError, log
@@ -17,7 +18,7 @@ from builders.store.layout import is_for_tuning
 from builders.store.runs import Run
 
 FEWEST = 50  # least number of tuning questions
-_STAGES = 9  # most re-rankings of a run. The limit ends a loop of manifests that name each other.
+_MOST_STAGES = 9  # most re-rankings of a run. The limit ends a loop of manifests that name each other.
 
 
 class _FirstStage(msgspec.Struct):
@@ -52,15 +53,20 @@ def expect_other_queries(
 
     Weights tuned on the fused queries overestimate the result. ``tune_on_these`` allows them.
     """
-    if not any(query in run.hits for run in tune_runs for query in qrels.positives):
+    if not _count_judged_queries(tune_runs, qrels):
         paths = ", ".join(str(run.path) for run in tune_runs)
         raise InputError(f"no matching query: none of the {len(qrels.positives)} queries of {qrels.name}", path=paths)
-    shared = sum(any(query in run.hits for run in runs) for query in qrels.positives)
-    if shared and not tune_on_these:
+    shared_count = _count_judged_queries(runs, qrels)
+    if shared_count and not tune_on_these:
         raise InputError(
-            f"--tune {split}: {shared} queries of this split are in the runs to fuse; expected --tune-runs of "
+            f"--tune {split}: {shared_count} queries of this split are in the runs to fuse; expected --tune-runs of "
             "another split, or --tune-on-these"
         )
+
+
+def _count_judged_queries(runs: Sequence[Run], qrels: Qrels) -> int:
+    """Count the queries of the reference that at least one run has."""
+    return sum(any(query_id in run.hits for run in runs) for query_id in qrels.positives)
 
 
 def tuned_weights(
@@ -82,10 +88,15 @@ def tuned_weights(
         qrels = _tuning_questions(qrels, tune_runs)
     systems = [scores_of(run, method) for run in tune_runs]
     weights, value = tune_weights(systems, qrels, step)
-    single_values = [tune_weights([system], qrels, 1)[1] for system in systems]
     names = [run.path.name for run in tune_runs]
-    listed = ", ".join(f"{name} {single:.4f}" for name, single in zip(names, single_values, strict=True))
-    log.info("tuned on %s: weights %s, MRR@10 %.4f (single runs: %s)", split, weights, value, listed)
+    single_values = []
+    single_texts = []
+    for name, system in zip(names, systems, strict=True):
+        _, single_value = tune_weights([system], qrels, 1)
+        single_values.append(single_value)
+        single_texts.append(f"{name} {single_value:.4f}")
+    singles = ", ".join(single_texts)
+    log.info("tuned on %s: weights %s, MRR@10 %.4f (single runs: %s)", split, weights, value, singles)
     content = {
         "weights": weights,
         "method": method,
@@ -108,45 +119,60 @@ def _tuning_questions(qrels: Qrels, runs: Sequence[Run]) -> Qrels:
 
     Warns about runs of models that may have been trained on the returned questions.
     """
-    own = {query: positives for query, positives in qrels.positives.items() if is_for_tuning(query)}
-    if few := len(own) < FEWEST:
-        log.warning("only %d of %d training questions are for tuning; all are used", len(own), len(qrels.positives))
+    positives = {query_id: grades for query_id, grades in qrels.positives.items() if is_for_tuning(query_id)}
+    uses_all = len(positives) < FEWEST
+    if uses_all:
+        log.warning(
+            "only %d of %d training questions are for tuning; all are used", len(positives), len(qrels.positives)
+        )
+    hint = "" if uses_all else " (train with data.leave_out=tuning)"
     for run in runs:
-        if not _is_apart(run, few):
+        if not _is_apart(run, uses_all):
             log.warning(
                 "%s: the model may have been trained on the tuning questions, so the weights may favour this run%s",
-                *(run.path, "" if few else " (train with data.leave_out=tuning)"),
+                run.path,
+                hint,
             )
-    return qrels if few else replace(qrels, positives=own)
+    if uses_all:
+        return qrels
+    return replace(qrels, positives=positives)
 
 
-def _is_apart(run: Run, few: bool) -> bool:
+def _is_apart(run: Run, uses_all: bool) -> bool:
     """True if the manifests show that no model of the run was trained on the tuning questions.
 
-    ``few``: tuning uses all training questions, so that only runs of BM25 qualify.
+    ``uses_all``: tuning uses all training questions, so that only runs of BM25 qualify.
     """
-    path = run.path
-    for stage in range(_STAGES):
+    run_path = run.path
+    # A re-ranked run names the run before it, and so on back to the first stage.
+    for stage in range(_MOST_STAGES):
         if stage == 0 and run.is_in_memory:
             record = typed(run.manifest or {}, _Record, run.path, field="manifest")
         else:
-            manifest_path = path.with_name(f"{path.name}.manifest.json")
-            record = read_json(manifest_path, _Record) if manifest_path.is_file() else _Record()
-        if record.kind != "bm25" and (few or record.model.get("left_out") != "tuning"):
+            record = _read_record(run_path)
+        if record.kind != "bm25" and (uses_all or record.model.get("left_out") != "tuning"):
             return False
         if not record.reranked:
             return True
         if record.reranked.file is None:  # the first stage was a run in memory, whose model is unknown
             return False
-        path = path.with_name(record.reranked.file)
+        run_path = run_path.with_name(record.reranked.file)
     return False
+
+
+def _read_record(run_path: Path) -> _Record:
+    """Read the manifest beside a run. Without a manifest, the record is empty."""
+    record_path = manifest_path(run_path)
+    if not record_path.is_file():
+        return _Record()
+    return read_json(record_path, _Record)
 
 
 def read_weights(path: Path, method: str, run_count: int) -> list[float]:
     """Read the weights of ``run_count`` runs. Raises :class:`InputError` for weights of another method."""
-    stored = json_of(read_whole(path), _Weights, path, remedy='expected {"weights": [one per run]}')
-    if stored.method not in (None, method):
-        raise InputError(f"expected weights of --method {method}, found {stored.method}", path=path)
-    if len(stored.weights) != run_count:
-        raise InputError(f"expected {run_count} weights, one per run, found {len(stored.weights)}", path=path)
-    return stored.weights
+    record = json_of(read_whole(path), _Weights, path, remedy='expected {"weights": [one per run]}')
+    if record.method not in (None, method):
+        raise InputError(f"expected weights of --method {method}, found {record.method}", path=path)
+    if len(record.weights) != run_count:
+        raise InputError(f"expected {run_count} weights, one per run, found {len(record.weights)}", path=path)
+    return record.weights

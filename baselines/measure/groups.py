@@ -1,7 +1,7 @@
 """Groups of queries: by a column of the config ``answers`` (type, fact or opinion, service), or by their length."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,30 +47,32 @@ def groups_of(
         raise UsageError("--by reads the queries and answers of a release; expected --release DIR")
     group_names: dict[str, str] = {}
     if by == "query_length":
-        for query, text in read_queries(release, split, query_config or SETS[set_name].queries):
-            group_names[query] = _length_group(len(text))
+        for query_id, query_text in read_queries(release, split, query_config or SETS[set_name].queries):
+            group_names[query_id] = _length_group(len(query_text))
     else:
-        for query, row in read_answers(release, set_name, split).items():
-            group_names[query] = row[by]
+        for query_id, answer_row in read_answers(release, set_name, split).items():
+            group_names[query_id] = answer_row[by]
     groups: Groups = {}
-    for number, query in enumerate(queries):
-        groups.setdefault(group_names.get(query) or UNKNOWN, []).append(number)
-    # Groups of lengths are in the order of their first numbers. The unknown queries come last.
-    return dict(sorted(groups.items(), key=lambda group: (group[0] == UNKNOWN, _first_number(group[0]), group[0])))
+    for query_number, query_id in enumerate(queries):
+        group_name = group_names.get(query_id) or UNKNOWN
+        groups.setdefault(group_name, []).append(query_number)
+    return {group_name: groups[group_name] for group_name in sorted(groups, key=_group_order)}
 
 
-def _length_group(characters: int) -> str:
-    low = 1
-    for high in LENGTHS:
-        if characters <= high:
-            return f"{low}-{high} characters"
-        low = high + 1
-    return f"{low} characters or more"
+def _length_group(character_count: int) -> str:
+    """Return the name of the group of queries with this length, for example "7-9 characters"."""
+    lowest = 1
+    for highest in LENGTHS:
+        if character_count <= highest:
+            return f"{lowest}-{highest} characters"
+        lowest = highest + 1
+    return f"{lowest} characters or more"
 
 
-def _first_number(name: str) -> int:
-    found = re.match(r"\d+", name)
-    return int(found[0]) if found else 0
+def _group_order(group_name: str) -> tuple[bool, int, str]:
+    """Return the sort key of a group. Lengths are ordered by their first numbers. The unknown queries come last."""
+    first_number = re.match(r"\d+", group_name)
+    return group_name == UNKNOWN, int(first_number[0]) if first_number else 0, group_name
 
 
 def measure_groups(table: pa.Table, groups: Groups) -> list[dict[str, Any]]:
@@ -78,13 +80,16 @@ def measure_groups(table: pa.Table, groups: Groups) -> list[dict[str, Any]]:
 
     ``table`` has the values of a run by query (:func:`baselines.measure.measures.measure_run`).
     """
-    values = np.array([values_of(table, key) for key in PAPER.values()]).T
+    values = np.array([values_of(table, key) for key in PAPER.values()]).T  # shape (queries, measures)
     rows = []
-    for group, members in groups.items():
-        own = values[members]
-        intervals = dict(zip(PAPER.values(), map(list, of_means(own)), strict=True))
-        means = {key: mean(own[:, n].tolist()) for n, key in enumerate(PAPER.values())}
-        rows.append({"group": group, "queries": len(members), **means, "intervals": intervals})
+    for group_name, query_numbers in groups.items():
+        group_values = values[query_numbers]
+        row: dict[str, Any] = {"group": group_name, "queries": len(query_numbers)}
+        for column, key in enumerate(PAPER.values()):
+            row[key] = mean(group_values[:, column].tolist())
+        intervals = [list(interval) for interval in of_means(group_values)]
+        row["intervals"] = dict(zip(PAPER.values(), intervals, strict=True))
+        rows.append(row)
     return rows
 
 
@@ -95,8 +100,8 @@ def groups_text(results: Sequence[Mapping[str, Any]]) -> str:
         for group in result["by"]:
             cells = [percent_with_interval(group[key], group["intervals"][key]) for key in PAPER.values()]
             rows.append([result["run"], group["group"], str(group["queries"]), *cells])
-    head = "groups, percent, with 95 % intervals over the queries of the group"
-    return f"{head}\n" + text_table(["run", "group", "queries", *PAPER.values()], rows)
+    title = "groups, percent, with 95 % intervals over the queries of the group"
+    return f"{title}\n" + text_table(["run", "group", "queries", *PAPER.values()], rows)
 
 
 def percent_with_interval(share: float, interval: Sequence[float]) -> str:
@@ -107,9 +112,7 @@ def percent_with_interval(share: float, interval: Sequence[float]) -> str:
 
 def groups_table(results: Sequence[Mapping[str, Any]]) -> Table:
     """Return the groups of all runs as a table. Each measure has its mean, and the limits of its interval."""
-    measures: list[str] = []
-    for key in PAPER.values():
-        measures += [key, f"{key} low", f"{key} high"]
+    share_columns = interval_columns(PAPER.values())
     rows = []
     for result in results:
         for group in result["by"]:
@@ -118,9 +121,17 @@ def groups_table(results: Sequence[Mapping[str, Any]]) -> Table:
                 row += [group[key], *group["intervals"][key]]
             rows.append(row)
     return Table(
-        ["run", "group", "queries", *measures],
+        ["run", "group", "queries", *share_columns],
         rows,
         title="groups of queries, percent, with the limits of 95 % intervals",
-        percent_columns=measures,
+        percent_columns=share_columns,
         text_columns=2,
     )
+
+
+def interval_columns(measure_names: Iterable[str]) -> list[str]:
+    """Return three columns for each measure: its mean, and the lower and the upper limit of its interval."""
+    columns = []
+    for name in measure_names:
+        columns += [name, f"{name} low", f"{name} high"]
+    return columns

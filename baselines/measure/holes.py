@@ -20,12 +20,13 @@ import numpy as np
 import numpy.typing as npt
 
 from baselines.measure import measures
-from baselines.measure.measures import IR_MEASURES, PAPER, Rankings, first_ranks, mean, reciprocal_rank
+from baselines.measure.measures import IR_MEASURES, PAPER, Rankings, mean, reciprocal_ranks_by_query
 from baselines.measure.qrels import Qrels
 from builders.core.results import Table
 from builders.core.tables import percent, text_table
 
 SHOWN = ("Judged@10", "Bpref")
+_LISTS = ("condensed", "best", "residual")  # the lists and labels beside the plain measures
 _NO_NEGATIVES = """\
 No passage is judged negative. Condensed lists and Bpref then depend only on the set of positives that were found, not
 on the ranks of these positives. The best measures of any list are near 100."""
@@ -50,11 +51,11 @@ HOLE_MEASURES = (
 
 def condensed(rankings: Rankings, judged: Mapping[str, Collection[str]]) -> dict[str, list[str]]:
     """Return the rankings of the judged queries without their unjudged passages."""
-    return {
-        query: [passage for passage in rankings[query] if passage in known]
-        for query, known in judged.items()
-        if query in rankings
-    }
+    judged_lists = {}
+    for query_id, judged_ids in judged.items():
+        if query_id in rankings:
+            judged_lists[query_id] = [passage_id for passage_id in rankings[query_id] if passage_id in judged_ids]
+    return judged_lists
 
 
 def measure_holes(rankings: Rankings, qrels: Qrels, plain: Means) -> tuple[dict[str, Any], ByQuery]:
@@ -66,43 +67,67 @@ def measure_holes(rankings: Rankings, qrels: Qrels, plain: Means) -> tuple[dict[
     ``best AP`` and so on.
     """
     judged = qrels.judged()
-    lists = condensed(rankings, judged)
-    names = {condensed_name(name): name for name in IR_MEASURES}
-    found = measures.per_query(rankings, qrels, [*SHOWN, *names], judged)
-    best_values = [
-        best_of(list(dict.fromkeys(rankings.get(query, ()))), positives, qrels.negatives.get(query, set()))
-        for query, positives in qrels.positives.items()
-    ]
-    best = {name: [values[name] for values in best_values] for name in IR_MEASURES}
+    condensed_lists = condensed(rankings, judged)
+    condensed_names = {name: condensed_name(name) for name in IR_MEASURES}
+    by_query = measures.per_query(rankings, qrels, [*SHOWN, *condensed_names.values()], judged)
+    best_values = _best_by_query(rankings, qrels)
     # The first positive has its best rank if every unjudged passage of the list is a positive.
-    possible = {query: set(rankings.get(query, ())) - qrels.negatives.get(query, set()) for query in qrels.positives}
-    hopeful = Qrels(qrels.name, {q: dict.fromkeys(possible[q], 1) | good for q, good in qrels.positives.items()})
-    means: dict[str, Any] = {name: mean(found[name]) for name in SHOWN}
-    means["condensed"] = _means(lists, qrels, {name: found[each] for each, name in names.items()})
-    means["best"] = _means(rankings, hopeful, best)
-    means["residual"] = {  # at least 0: sums of two libraries can differ by 1e-16
-        kind: {name: max(0.0, value - plain[kind][name]) for name, value in values.items()}
-        for kind, values in means["best"].items()
-    }
-    return means, {
-        **{name: found[name] for name in SHOWN},
-        condensed_name("RR@10"): _reciprocal(lists, qrels),
-        **{name: found[name] for name in names},
-        "best RR@10": _reciprocal(rankings, hopeful),
-        **{f"best {name}": values for name, values in best.items()},
-    }
+    hopeful_qrels = _judge_all_positive(rankings, qrels)
+
+    means: dict[str, Any] = {name: mean(by_query[name]) for name in SHOWN}
+    condensed_values = {name: by_query[long_name] for name, long_name in condensed_names.items()}
+    means["condensed"] = _means(condensed_lists, qrels, condensed_values)
+    means["best"] = _means(rankings, hopeful_qrels, best_values)
+    means["residual"] = _subtract_means(means["best"], plain)
+
+    # The columns of the table, in the order of HOLE_MEASURES.
+    columns: ByQuery = {name: by_query[name] for name in SHOWN}
+    columns[condensed_name("RR@10")] = reciprocal_ranks_by_query(condensed_lists, qrels)
+    for long_name in condensed_names.values():
+        columns[long_name] = by_query[long_name]
+    columns["best RR@10"] = reciprocal_ranks_by_query(rankings, hopeful_qrels)
+    for name, values in best_values.items():
+        columns[f"best {name}"] = values
+    return means, columns
+
+
+def _best_by_query(rankings: Rankings, qrels: Qrels) -> ByQuery:
+    """Return the values of :func:`best_of` for every query, by measure."""
+    best_values: ByQuery = {name: [] for name in IR_MEASURES}
+    for query_id, positives in qrels.positives.items():
+        unique_passages = list(dict.fromkeys(rankings.get(query_id, ())))
+        best_of_query = best_of(unique_passages, positives, qrels.negatives.get(query_id, set()))
+        for name, value in best_of_query.items():
+            best_values[name].append(value)
+    return best_values
+
+
+def _judge_all_positive(rankings: Rankings, qrels: Qrels) -> Qrels:
+    """Return the judgments with grade 1 for every unjudged passage of the lists."""
+    hopeful_qrels = Qrels(qrels.name)
+    for query_id, positives in qrels.positives.items():
+        not_negative = set(rankings.get(query_id, ())) - qrels.negatives.get(query_id, set())
+        hopeful_qrels.positives[query_id] = dict.fromkeys(not_negative, 1) | positives
+    return hopeful_qrels
+
+
+def _subtract_means(best: Means, plain: Means) -> Means:
+    """Return best minus plain, at least 0, because sums of two libraries can differ by 1e-16."""
+    residual: dict[str, dict[str, float]] = {}
+    for group, best_means in best.items():
+        residual[group] = {}
+        for name, value in best_means.items():
+            residual[group][name] = max(0.0, value - plain[group][name])
+    return residual
 
 
 def _means(rankings: Rankings, qrels: Qrels, by_query: ByQuery) -> Means:
-    found = measures.official(rankings, qrels)
+    """Return the means of the official keys, which follow from the rankings, and of the measures in ``by_query``."""
+    official_means = measures.official(rankings, qrels)
     return {
-        "official": {name: found[name] for name in PAPER.values()},
+        "official": {name: official_means[name] for name in PAPER.values()},
         "ir_measures": {name: mean(values) for name, values in by_query.items()},
     }
-
-
-def _reciprocal(rankings: Rankings, qrels: Qrels) -> list[float]:
-    return list(map(reciprocal_rank, first_ranks(rankings, qrels)))
 
 
 def best_of(ranking: Sequence[str], positives: Mapping[str, int], negatives: Collection[str]) -> dict[str, float]:
@@ -111,88 +136,113 @@ def best_of(ranking: Sequence[str], positives: Mapping[str, int], negatives: Col
     For each n, the measure is highest if the upper n unjudged passages of the ranking are the positives. The best value
     is the maximum over n. The largest n is not always best, because a positive at a low rank can lower AP or nDCG.
     """
-    gains = np.array([positives.get(passage, 0) for passage in ranking], np.float64)
-    open_ = np.array([passage not in positives and passage not in negatives for passage in ranking], bool)
-    found: dict[str, float] = {}
+    gains = np.array([positives.get(passage_id, 0) for passage_id in ranking], np.float64)
+    is_unjudged = np.array(
+        [passage_id not in positives and passage_id not in negatives for passage_id in ranking], bool
+    )
+    best_values: dict[str, float] = {}
     for name in IR_MEASURES:
-        measure, _, depth = name.partition("@")
-        top = int(depth) if depth else len(ranking)
+        measure, _, depth_text = name.partition("@")
+        depth = int(depth_text) if depth_text else len(ranking)
+        top_gains = gains[:depth]
+        top_unjudged = is_unjudged[:depth]
         if measure == "Success":
-            found[name] = float(bool(gains[:top].any() or open_[:top].any()))
+            best_values[name] = float(bool(top_gains.any() or top_unjudged.any()))
         elif measure == "R":
-            more = int(open_[:top].sum())
-            found[name] = (int((gains[:top] > 0).sum()) + more) / (len(positives) + more)
+            unjudged_count = int(top_unjudged.sum())
+            positive_count = int((top_gains > 0).sum())
+            best_values[name] = (positive_count + unjudged_count) / (len(positives) + unjudged_count)
         elif measure == "nDCG":
-            found[name] = _best_ndcg(gains[:top], open_[:top], sorted(positives.values(), reverse=True), top)
+            falling_grades = sorted(positives.values(), reverse=True)
+            best_values[name] = _best_ndcg(top_gains, top_unjudged, falling_grades, depth)
         else:
-            found[name] = _best_ap(gains > 0, open_, len(positives))
-    return found
+            best_values[name] = _best_ap(gains > 0, is_unjudged, len(positives))
+    return best_values
 
 
-def _cases(open_: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Return a mask of shape (unjudged + 1, ranks). Row n marks the upper n unjudged passages."""
-    number = np.cumsum(open_)
-    return open_ & (number <= np.arange(open_.sum() + 1)[:, None])
+def _label_cases(is_unjudged: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Return a mask of shape (unjudged + 1, ranks). Row n marks the upper n unjudged passages.
+
+    For example, a list with unjudged passages at the ranks 1 and 3 has three rows::
+
+        0 0 0
+        1 0 0
+        1 0 1
+    """
+    unjudged_numbers = np.cumsum(is_unjudged)  # the number of an unjudged passage among the unjudged, from 1
+    case_numbers = np.arange(is_unjudged.sum() + 1)[:, None]
+    return is_unjudged & (unjudged_numbers <= case_numbers)
 
 
-def _best_ap(positive: npt.NDArray[np.bool_], open_: npt.NDArray[np.bool_], positives: int) -> float:
-    if not len(positive):
+def _best_ap(is_positive: npt.NDArray[np.bool_], is_unjudged: npt.NDArray[np.bool_], positive_count: int) -> float:
+    """Return the best average precision. ``positive_count`` counts all positives of the query, listed or not."""
+    if not len(is_positive):
         return 0.0
-    cases = positive | _cases(open_)
-    precision = np.cumsum(cases, axis=1) / np.arange(1, len(positive) + 1)
+    cases = is_positive | _label_cases(is_unjudged)
+    precision = np.cumsum(cases, axis=1) / np.arange(1, len(is_positive) + 1)
     sums = np.where(cases, precision, 0.0).sum(axis=1)
-    return float((sums / (positives + np.arange(len(cases)))).max())
+    positive_counts = positive_count + np.arange(len(cases))  # case n has n further positives
+    return float((sums / positive_counts).max())
 
 
-def _best_ndcg(gains: npt.NDArray[np.float64], open_: npt.NDArray[np.bool_], ideal: Sequence[int], depth: int) -> float:
-    """Return the best nDCG. ``ideal`` has the grades of the query's positives, the highest first."""
-    highest = ideal[0]
-    sums = ((gains + highest * _cases(open_)) / np.log2(np.arange(2, len(gains) + 2))).sum(axis=1)
+def _best_ndcg(
+    gains: npt.NDArray[np.float64], is_unjudged: npt.NDArray[np.bool_], grades: Sequence[int], depth: int
+) -> float:
+    """Return the best nDCG. ``grades`` has the grades of the query's positives, the highest first."""
+    highest_grade = grades[0]
+    discounts = np.log2(np.arange(2, len(gains) + 2))
+    sums = ((gains + highest_grade * _label_cases(is_unjudged)) / discounts).sum(axis=1)
     best = 0.0
-    for more, value in enumerate(sums.tolist()):
-        possible = ([highest] * more + list(ideal))[:depth]
-        best = max(best, value / math.fsum(gain / math.log2(rank + 2) for rank, gain in enumerate(possible)))
+    for added_count, value in enumerate(sums.tolist()):
+        ideal_grades = ([highest_grade] * added_count + list(grades))[:depth]
+        ideal_gain = math.fsum(grade / math.log2(position + 2) for position, grade in enumerate(ideal_grades))
+        best = max(best, value / ideal_gain)
     return best
 
 
 def holes_text(results: Sequence[Mapping[str, Any]], qrels: Qrels) -> str:
     """Format the tables of holes. ``results`` has the form of the JSON that ``errors holes`` prints."""
-    negatives = sum(map(len, qrels.negatives.values()))
-    first = [[each["run"], *(percent(each["holes"][name]) for name in SHOWN)] for each in results]
-    rows = []
-    for each in results:
-        rows.append([each["run"], "plain", *measures.cells(each)])
-        rows += [["", kind, *measures.cells(each["holes"][kind])] for kind in ("condensed", "best", "residual")]
+    negative_count = sum(map(len, qrels.negatives.values()))
+    judged_rows = []
+    measure_rows = []
+    for result in results:
+        judged_cells = [percent(result["holes"][name]) for name in SHOWN]
+        judged_rows.append([result["run"], *judged_cells])
+        measure_rows.append([result["run"], "plain", *measures.cells(result)])
+        for lists in _LISTS:
+            measure_rows.append(["", lists, *measures.cells(result["holes"][lists])])
+    judged_text = f"{qrels.pairs} positives and {negative_count} negatives are judged"
     lines = [
-        f"holes, percent ({qrels.pairs} positives and {negatives} negatives are judged, other passages are unjudged)",
-        text_table(["run", *SHOWN], first),
+        f"holes, percent ({judged_text}, other passages are unjudged)",
+        text_table(["run", *SHOWN], judged_rows),
         "",
         "measures in percent. plain: unjudged passages are negatives; condensed: lists without unjudged passages;",
         "best: unjudged passages have the labels that are best for the run; residual: best minus plain",
-        text_table(["run", "lists", *PAPER.values(), *IR_MEASURES], rows),
+        text_table(["run", "lists", *PAPER.values(), *IR_MEASURES], measure_rows),
     ]
-    if not negatives:
+    if not negative_count:
         lines += ["", _NO_NEGATIVES]
     return "\n".join(lines)
 
 
 def holes_tables(results: Sequence[Mapping[str, Any]]) -> list[Table]:
     """Return the tables of :func:`holes_text`: the shares of judged passages, and the measures of each kind of list."""
-    judged_rows, measure_rows = [], []
+    judged_rows = []
+    measure_rows = []
     for result in results:
-        by_kind = result["holes"]
-        judged_rows.append([result["run"], *(by_kind[name] for name in SHOWN)])
+        figures = result["holes"]
+        judged_rows.append([result["run"]] + [figures[name] for name in SHOWN])
         measure_rows.append([result["run"], "plain", *measures.fractions(result)])
-        for kind in ("condensed", "best", "residual"):
-            measure_rows.append([result["run"], kind, *measures.fractions(by_kind[kind])])
-    names = [*PAPER.values(), *IR_MEASURES]
+        for lists in _LISTS:
+            measure_rows.append([result["run"], lists, *measures.fractions(figures[lists])])
+    measure_columns = [*PAPER.values(), *IR_MEASURES]
     return [
         Table(["run", *SHOWN], judged_rows, title="holes, percent", percent_columns=SHOWN),
         Table(
-            ["run", "lists", *names],
+            ["run", "lists", *measure_columns],
             measure_rows,
             title="measures with and without unjudged passages, percent",
-            percent_columns=names,
+            percent_columns=measure_columns,
             text_columns=2,
         ),
     ]

@@ -7,7 +7,7 @@ share of all positives in the top k, is ``R@k`` here. All values are fractions.
 
 import logging
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,10 +53,15 @@ def first_ranks(rankings: Rankings, qrels: Qrels) -> list[int | None]:
 
     A repeated passage occupies a rank each time.
     """
-    return [
-        next((rank for rank, passage in enumerate(rankings.get(query, ()), 1) if passage in positives), None)
-        for query, positives in qrels.positives.items()
-    ]
+    return [first_rank(rankings.get(query_id, ()), positives) for query_id, positives in qrels.positives.items()]
+
+
+def first_rank(passage_ids: Sequence[str], positives: Container[str]) -> int | None:
+    """Return the rank (from 1) of the first positive passage of one list, None if the list has no positive."""
+    for rank, passage_id in enumerate(passage_ids, start=1):
+        if passage_id in positives:
+            return rank
+    return None
 
 
 def official(rankings: Rankings, qrels: Qrels) -> dict[str, float]:
@@ -65,17 +70,23 @@ def official(rankings: Rankings, qrels: Qrels) -> dict[str, float]:
     Means are over all reference queries. A query that the run lacks counts as 0. ``QueriesRanked`` counts all queries
     of the run, including queries that the reference lacks.
     """
-    means = map(mean, zip(*paper_by_query(rankings, qrels), strict=True))
-    return {**dict(zip(PAPER.values(), means, strict=True)), "QueriesRanked": len(rankings)}
+    values_by_query = paper_by_query(rankings, qrels)
+    means: dict[str, float] = {}
+    for column, key in enumerate(PAPER.values()):
+        means[key] = mean([query_values[column] for query_values in values_by_query])
+    means["QueriesRanked"] = len(rankings)
+    return means
 
 
 def paper_by_query(rankings: Rankings, qrels: Qrels) -> list[tuple[float, float, float]]:
     """Return the measures of ``PAPER`` as fractions, for every reference query in the reference's order."""
-    return list(map(_paper_values, first_ranks(rankings, qrels)))
+    return [_paper_values(rank) for rank in first_ranks(rankings, qrels)]
 
 
 def _paper_values(rank: int | None) -> tuple[float, float, float]:
-    return reciprocal_rank(rank), float(rank == 1), float(rank is not None and rank <= LIST_DEPTH)
+    """Return the measures of ``PAPER`` for a query whose first positive passage has this rank."""
+    is_in_list = rank is not None and rank <= LIST_DEPTH
+    return reciprocal_rank(rank), float(rank == 1), float(is_in_list)
 
 
 def per_query(
@@ -93,32 +104,44 @@ def per_query(
     import ir_measures
     import pytrec_eval  # noqa: F401 (ir_measures computes these measures only with it, and hides its absence)
 
-    wanted = {ir_measures.parse_measure(name): name for name in names}
-    row = {query: number for number, query in enumerate(qrels.positives)}
-    values = {name: [0.0] * len(row) for name in names}
-    if run := _scored(rankings, row):
-        for found in ir_measures.iter_calc(list(wanted), judged or qrels.positives, run):
-            values[wanted[found.measure]][row[found.query_id]] = float(found.value)
-    return values
+    names_by_measure = {ir_measures.parse_measure(name): name for name in names}
+    row_numbers = {query_id: row for row, query_id in enumerate(qrels.positives)}
+    by_query = {name: [0.0] * len(row_numbers) for name in names}
+    scores = _falling_scores(rankings, row_numbers)
+    if scores:  # ir-measures fails on an empty run
+        for metric in ir_measures.iter_calc(list(names_by_measure), judged or qrels.positives, scores):
+            by_query[names_by_measure[metric.measure]][row_numbers[metric.query_id]] = float(metric.value)
+    return by_query
 
 
-def _scored(rankings: Rankings, queries: Iterable[str]) -> dict[str, dict[str, float]]:
+def _falling_scores(rankings: Rankings, query_ids: Iterable[str]) -> dict[str, dict[str, float]]:
     """Convert rankings to strictly falling scores, because ir-measures sorts equal scores anew.
 
     Repeated passages, and queries without a ranking, are removed.
     """
-    run = {}
-    for query in queries:
-        if unique := dict.fromkeys(rankings.get(query, ())):
-            run[query] = {passage: float(len(unique) - rank) for rank, passage in enumerate(unique)}
-    return run
+    scores_by_query = {}
+    for query_id in query_ids:
+        unique_passages = dict.fromkeys(rankings.get(query_id, ()))
+        if unique_passages:
+            highest = len(unique_passages)
+            scores = {passage_id: float(highest - position) for position, passage_id in enumerate(unique_passages)}
+            scores_by_query[query_id] = scores
+    return scores_by_query
 
 
 def measure(rankings: Rankings, qrels: Qrels) -> tuple[dict[str, dict[str, float]], dict[str, list[float]]]:
     """Return (means under ``official`` and ``ir_measures``, values by query of RR@10 and ``IR_MEASURES``)."""
     by_query = per_query(rankings, qrels)
-    means = {"official": official(rankings, qrels), "ir_measures": {name: mean(by_query[name]) for name in by_query}}
-    return means, {"RR@10": list(map(reciprocal_rank, first_ranks(rankings, qrels))), **by_query}
+    means = {
+        "official": official(rankings, qrels),
+        "ir_measures": {name: mean(values) for name, values in by_query.items()},
+    }
+    return means, {"RR@10": reciprocal_ranks_by_query(rankings, qrels), **by_query}
+
+
+def reciprocal_ranks_by_query(rankings: Rankings, qrels: Qrels) -> list[float]:
+    """Return RR@10 for every reference query, in the reference's order."""
+    return [reciprocal_rank(rank) for rank in first_ranks(rankings, qrels)]
 
 
 def measure_expected(run: Run, qrels: Qrels) -> tuple[dict[str, dict[str, float]], dict[str, list[float]]]:
@@ -144,7 +167,7 @@ def measure_expected(run: Run, qrels: Qrels) -> tuple[dict[str, dict[str, float]
         "official": {**official_means, "QueriesRanked": len(run.rankings)},
         "ir_measures": {name: mean(values) for name, values in by_query.items()},
     }
-    return means, {"RR@10": official_values["MRR@10"], **by_query, **official_values}
+    return means, {"RR@10": official_values["MRR@10"]} | by_query | official_values
 
 
 def measure_run(run: Run, qrels: Qrels, ties: str = LISTED) -> tuple[dict[str, Any], pa.Table]:
@@ -158,34 +181,52 @@ def measure_run(run: Run, qrels: Qrels, ties: str = LISTED) -> tuple[dict[str, A
     If ``ties`` is ``expected``, the measures are means over all orders of ties. ``first_positive_rank`` is still the
     rank in the order of the run. :func:`.ties.order_ties` orders the ties of a run by id.
     """
-    rankings = run.rankings
-    missing = sum(query not in rankings for query in qrels.positives)
-    if missing == len(qrels.positives):
-        raise InputError(f"no matching query: the run has none of the {missing} queries of {qrels.name}", path=run.path)
-    if missing:
-        log.warning("%s: lacks %d of %d queries; they count as 0", run.path, missing, len(qrels.positives))
-    if repeats := sum(len(set(ranking)) < len(ranking) for ranking in rankings.values()):
-        log.warning("%s: %d queries list a passage more than once", run.path, repeats)
-    tied_queries = count_tied_queries(run, qrels, LIST_DEPTH)
-    _report_ties(run, tied_queries, len(qrels.positives), ties)
-    means, by_query = measure_expected(run, qrels) if ties == EXPECTED else measure(rankings, qrels)
+    query_count = len(qrels.positives)
+    # Warn about lists that differ from what the reference expects.
+    _expect_shared_queries(run, qrels)
+    repeat_count = sum(len(set(passage_ids)) < len(passage_ids) for passage_ids in run.rankings.values())
+    if repeat_count:
+        log.warning("%s: %d queries list a passage more than once", run.path, repeat_count)
+    tied_count = count_tied_queries(run, qrels, LIST_DEPTH)
+    _report_ties(run, tied_count, query_count, ties)
+
+    if ties == EXPECTED:
+        means, by_query = measure_expected(run, qrels)
+    else:
+        means, by_query = measure(run.rankings, qrels)
+
     columns = {
-        "run": pa.array([str(run.path)] * len(qrels.positives), pa.string()),
+        "run": pa.array([str(run.path)] * query_count, pa.string()),
         "query_id": pa.array(list(qrels.positives), pa.string()),
     }
     for name, values in by_query.items():
         columns[name] = pa.array(values, pa.float64())
-    columns["positives"] = pa.array([len(good) for good in qrels.positives.values()], pa.int64())
-    columns["first_positive_rank"] = pa.array(first_ranks(rankings, qrels), pa.int64())
-    about = {"run": str(run.path), "queries": len(qrels.positives), "ties": {"rule": ties, "queries": tied_queries}}
-    return {**about, **means}, pa.table(columns)
+    columns["positives"] = pa.array([len(positives) for positives in qrels.positives.values()], pa.int64())
+    columns["first_positive_rank"] = pa.array(first_ranks(run.rankings, qrels), pa.int64())
+    result: dict[str, Any] = {
+        "run": str(run.path),
+        "queries": query_count,
+        "ties": {"rule": ties, "queries": tied_count},
+    }
+    return result | means, pa.table(columns)
 
 
-def _report_ties(run: Run, tied_queries: int, query_count: int, ties: str) -> None:
+def _expect_shared_queries(run: Run, qrels: Qrels) -> None:
+    """Warn if the run lacks some reference queries. Raise :class:`InputError` if it lacks all of them."""
+    query_count = len(qrels.positives)
+    missing_count = sum(query_id not in run.rankings for query_id in qrels.positives)
+    if missing_count == query_count:
+        problem = f"no matching query: the run has none of the {missing_count} queries of {qrels.name}"
+        raise InputError(problem, path=run.path)
+    if missing_count:
+        log.warning("%s: lacks %d of %d queries; they count as 0", run.path, missing_count, query_count)
+
+
+def _report_ties(run: Run, tied_count: int, query_count: int, ties: str) -> None:
     """Log the number of queries with ties around a positive passage, as a warning if there are many."""
-    if not tied_queries:
+    if not tied_count:
         return
-    counts = (run.path, tied_queries, query_count, LIST_DEPTH)
+    counts = (run.path, tied_count, query_count, LIST_DEPTH)
     if ties == EXPECTED:
         log.info(
             "%s: %d of %d queries have ties around a positive passage in the top %d; the measures are means over all "
@@ -193,9 +234,9 @@ def _report_ties(run: Run, tied_queries: int, query_count: int, ties: str) -> No
             *counts,
         )
         return
-    is_much = tied_queries >= _MANY_TIES * query_count
+    has_many_ties = tied_count >= _MANY_TIES * query_count
     log.log(
-        logging.WARNING if is_much else logging.INFO,
+        logging.WARNING if has_many_ties else logging.INFO,
         "%s: %d of %d queries have ties around a positive passage in the top %d, so the measures depend on the order "
         "of equal scores; --ties expected measures the mean over all orders",
         *counts,
@@ -216,8 +257,8 @@ def cells(means: Mapping[str, Any]) -> list[str]:
 
 def fractions(means: Mapping[str, Any]) -> list[float]:
     """Return the means of :func:`measure`: the paper's measures, then ``IR_MEASURES``."""
-    every = means["official"] | means["ir_measures"]
-    return [every[name] for name in (*PAPER.values(), *IR_MEASURES)]
+    paper_means = [means["official"][key] for key in PAPER.values()]
+    return paper_means + [means["ir_measures"][name] for name in IR_MEASURES]
 
 
 def mean(values: Sequence[float]) -> float:
@@ -233,13 +274,15 @@ def values_of(by_query: pa.Table, measure: str) -> Values:
     """
     if measure not in measured(by_query):
         raise InputError(f"unknown measure {measure!r}; expected one of {', '.join(measured(by_query))}")
-    if measure in OFFICIAL and measure not in by_query.column_names:  # the columns exist only for expected ties
-        ranks, column = by_query["first_positive_rank"].to_pylist(), OFFICIAL.index(measure)
-        return np.array([_paper_values(rank)[column] for rank in ranks])
+    # Official keys have columns only for expected ties. Otherwise the first ranks determine the values.
+    if measure in OFFICIAL and measure not in by_query.column_names:
+        value_number = OFFICIAL.index(measure)
+        first_rank_column = by_query["first_positive_rank"].to_pylist()
+        return np.array([_paper_values(rank)[value_number] for rank in first_rank_column])
     return np.asarray(by_query[measure].to_numpy(), np.float64)
 
 
 def measured(by_query: pa.Table) -> list[str]:
     """Return the names of the table's measures: the official keys, then its columns."""
-    columns = [field.name for field in by_query.schema if types.is_floating(field.type)]
-    return list(dict.fromkeys([*PAPER.values(), *columns]))
+    float_columns = [field.name for field in by_query.schema if types.is_floating(field.type)]
+    return list(dict.fromkeys([*PAPER.values(), *float_columns]))

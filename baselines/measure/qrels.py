@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -14,8 +15,10 @@ from builders.core.typed import json_lines, json_of
 from builders.store.layout import JOINED, SETS, Set, schema_of, set_of
 from builders.store.reader import Release, open_release
 
-_HIGHEST = 1_000_000  # ir-measures allocates memory for every grade up to the highest
+_HIGHEST_GRADE = 1_000_000  # ir-measures allocates memory for every grade up to the highest
 _BEIR_HEADER = [b"query-id", b"corpus-id", b"score"]
+_TREC_COLUMNS = "4 columns (query-id 0 corpus-id score)"
+_BEIR_COLUMNS = "3 columns (query-id corpus-id score)"
 
 Judged = dict[str, dict[str, int]]  # scores by query and passage
 NO_TEST_LABELS = (
@@ -45,10 +48,11 @@ class Qrels:
 
     def judged(self) -> Judged:
         """Return every judged passage of the reference's queries with its grade, 0 for a negative."""
-        return {
-            query: positive | dict.fromkeys(sorted(self.negatives.get(query, ())), 0)
-            for query, positive in self.positives.items()
-        }
+        grades_by_query = {}
+        for query_id, positives in self.positives.items():
+            negatives = dict.fromkeys(sorted(self.negatives.get(query_id, ())), 0)
+            grades_by_query[query_id] = positives | negatives
+        return grades_by_query
 
 
 def expect_main(set_name: str, option: str, value: str | None) -> str:
@@ -93,9 +97,14 @@ def release_qrels(release: Release, split: str, name: str = "main", queries: str
 
     ``queries`` and ``qrels`` are used instead of the set's configs, as in :func:`read_judgments`.
     """
-    shown = f"{release.path} {split}" + f" of {name}" * (name != "main") + f" of {queries}" * bool(queries)
-    shown += f" by {qrels}" * bool(qrels)
-    return _positives(shown, read_judgments(release, set_of(name), split, queries, qrels))
+    description = f"{release.path} {split}"
+    if name != "main":
+        description += f" of {name}"
+    if queries:
+        description += f" of {queries}"
+    if qrels:
+        description += f" by {qrels}"
+    return _select_positives(description, read_judgments(release, set_of(name), split, queries, qrels))
 
 
 def read_queries(release: Release, split: str, config: str = "queries") -> list[tuple[str, str]]:
@@ -103,12 +112,14 @@ def read_queries(release: Release, split: str, config: str = "queries") -> list[
 
     Raises :class:`InputError` for a repeated id.
     """
-    found: list[tuple[str, str]] = []
-    names = ["query_id", "query"] if schema_of(config) == JOINED else ["_id", "text"]
-    for batch in release.batches(config, split, names):
-        found += zip(*(batch.column(name).to_pylist() for name in names), strict=True)
-    _expect_once(release, config, split, [query for query, _ in found])
-    return found
+    id_column, text_column = "_id", "text"
+    if schema_of(config) == JOINED:
+        id_column, text_column = "query_id", "query"
+    queries: list[tuple[str, str]] = []
+    for batch in release.batches(config, split, [id_column, text_column]):
+        queries += zip(batch[id_column].to_pylist(), batch[text_column].to_pylist(), strict=True)
+    _expect_unique_ids(release, config, split, [query_id for query_id, _ in queries])
+    return queries
 
 
 def read_judgments(release: Release, configs: Set, split: str, queries: str = "", qrels: str = "") -> Judged:
@@ -125,53 +136,78 @@ def read_judgments(release: Release, configs: Set, split: str, queries: str = ""
         InputError: the release lacks a config or split, or an id or a judged pair is repeated.
     """
     if queries and schema_of(queries) == JOINED:
-        columns = ["query_id", "positive_passages.list.element.docid"]
-        rows = [row for batch in release.batches(queries, split, columns) for row in batch.to_pylist()]
-        _expect_once(release, queries, split, [row["query_id"] for row in rows])
-        return {row["query_id"]: {each["docid"]: 1 for each in row["positive_passages"]} for row in rows}
-    every = _judgments(release, configs, split, qrels or configs.qrels)
+        return _joined_positives(release, queries, split)
+    judgments = _read_set_judgments(release, configs, split, qrels or configs.qrels)
     if not queries:
-        return every
-    return {query: every.get(query, {}) for query, _ in read_queries(release, split, queries)}
+        return judgments
+    return {query_id: judgments.get(query_id, {}) for query_id, _ in read_queries(release, split, queries)}
 
 
-def _judgments(release: Release, configs: Set, split: str, qrels: str) -> Judged:
-    every: Judged = {}
-    judged: dict[str, list[str]] = {}  # query id in the qrels -> ids of this query or of its translations
+def _joined_positives(release: Release, config: str, split: str) -> Judged:
+    """Return the positive passages of the rows of a joined config, each with grade 1, by query id."""
+    rows: list[dict[str, Any]] = []
+    for batch in release.batches(config, split, ["query_id", "positive_passages.list.element.docid"]):
+        rows += batch.to_pylist()
+    _expect_unique_ids(release, config, split, [row["query_id"] for row in rows])
+    positives = {}
+    for row in rows:
+        passage_ids = [passage["docid"] for passage in row["positive_passages"]]
+        positives[row["query_id"]] = dict.fromkeys(passage_ids, 1)
+    return positives
+
+
+def _read_set_judgments(release: Release, configs: Set, split: str, qrels_config: str) -> Judged:
+    """Return the judgments of a set. The queries of a translated set have the judgments of their originals."""
+    judgments: Judged = {}
+    # The keys are the query ids of the qrels. In a translated set, these are the ids of the originals.
+    ids_by_judged_id: dict[str, list[str]] = {}
     if (configs.queries, split) in release.splits():
-        rows = release.table(configs.queries, split).to_pylist()
-        _expect_once(release, configs.queries, split, [row["_id"] for row in rows])
-        for row in rows:
-            every[row["_id"]] = {}
-            judged.setdefault(row["zh_id"] if configs.translated else row["_id"], []).append(row["_id"])
+        query_rows = release.table(configs.queries, split).to_pylist()
+        _expect_unique_ids(release, configs.queries, split, [row["_id"] for row in query_rows])
+        for row in query_rows:
+            query_id = row["_id"]
+            judged_id = row["zh_id"] if configs.translated else query_id
+            judgments[query_id] = {}
+            ids_by_judged_id.setdefault(judged_id, []).append(query_id)
     elif configs is not SETS["main"]:
         release.shards(configs.queries, split)  # raises, because the release lacks the set
-    if split == "test" and qrels == SETS["main"].qrels and (qrels, split) not in release.splits():
+    if split == "test" and qrels_config == SETS["main"].qrels and (qrels_config, split) not in release.splits():
         raise InputError(NO_TEST_LABELS, path=release.path)
-    names = ("query-id", "corpus-id", "score")
-    columns = ([batch[name].to_pylist() for name in names] for batch in release.batches(qrels, split))
-    for row, (query, corpus, score) in enumerate(pair for batch in columns for pair in zip(*batch, strict=True)):
-        # A query without a translation is not in the cross-lingual set.
-        for target in judged.get(query, []) if configs.translated else [query]:
-            scores = every.setdefault(target, {})
-            if corpus in scores:
-                problem = _judged_again(query, corpus, scores[corpus], score)
-                raise InputError(problem, path=release.place(qrels, split, row))
-            scores[corpus] = score
-    return every
+
+    for row_number, (judged_id, passage_id, score) in enumerate(_qrels_rows(release, qrels_config, split)):
+        query_ids = [judged_id]
+        if configs.translated:
+            # A query without a translation is not in the cross-lingual set.
+            query_ids = ids_by_judged_id.get(judged_id, [])
+        for query_id in query_ids:
+            scores = judgments.setdefault(query_id, {})
+            if passage_id in scores:
+                problem = _describe_repeated_pair(judged_id, passage_id, scores[passage_id], score)
+                raise InputError(problem, path=release.place(qrels_config, split, row_number))
+            scores[passage_id] = score
+    return judgments
 
 
-def _judged_again(query: str, corpus: str, before: int, score: int) -> str:
-    scores = f"with {before}, then with {score}" if before != score else f"with {score} each time"
-    return f"query {query!r} and passage {corpus!r} are judged twice ({scores}); expected one judgment per pair"
+def _qrels_rows(release: Release, config: str, split: str) -> Iterator[tuple[str, str, int]]:
+    """Yield (query id, corpus id, score) of every row of a config of judgments."""
+    for batch in release.batches(config, split):
+        columns = [batch[name].to_pylist() for name in ("query-id", "corpus-id", "score")]
+        yield from zip(*columns, strict=True)
 
 
-def _expect_once(release: Release, config: str, split: str, ids: list[str]) -> None:
-    seen = set[str]()
-    for row, id_ in enumerate(ids):
-        if id_ in seen:
-            raise InputError(f"the id {id_!r} is repeated; expected it once", path=release.place(config, split, row))
-        seen.add(id_)
+def _describe_repeated_pair(query_id: str, passage_id: str, first_score: int, second_score: int) -> str:
+    scores = f"with {second_score} each time"
+    if first_score != second_score:
+        scores = f"with {first_score}, then with {second_score}"
+    return f"query {query_id!r} and passage {passage_id!r} are judged twice ({scores}); expected one judgment per pair"
+
+
+def _expect_unique_ids(release: Release, config: str, split: str, row_ids: list[str]) -> None:
+    earlier_ids = set[str]()
+    for row, row_id in enumerate(row_ids):
+        if row_id in earlier_ids:
+            raise InputError(f"the id {row_id!r} is repeated; expected it once", path=release.place(config, split, row))
+        earlier_ids.add(row_id)
 
 
 def read_qrels(path: Path) -> Qrels:
@@ -181,31 +217,46 @@ def read_qrels(path: Path) -> Qrels:
     ``{question_id, question, answer_paragraphs: [{paragraph_id, paragraph_text}]}``, or ``{"data": [...]}`` with a list
     of such rows. Official rows of one question are merged. In TREC and BEIR files, a repeated pair is an error.
     """
-    every: Judged = {}
     if first_character(path) == "{":
-        for row in _official(path):
-            passages = (expect_id(each.paragraph_id, path) for each in row.answer_paragraphs)
-            every.setdefault(expect_id(row.question_id, path), {}).update(dict.fromkeys(passages, 1))
+        judgments = _official_judgments(path)
     else:
-        for number, query, corpus, score in _columns(path):
-            scores = every.setdefault(query, {})
-            if corpus in scores:
-                raise InputError(_judged_again(query, corpus, scores[corpus], score), path=path, line=number)
-            scores[corpus] = score
-    return _positives(str(path), every)
+        judgments = {}
+        for line_number, query_id, passage_id, score in _column_rows(path):
+            scores = judgments.setdefault(query_id, {})
+            if passage_id in scores:
+                problem = _describe_repeated_pair(query_id, passage_id, scores[passage_id], score)
+                raise InputError(problem, path=path, line=line_number)
+            scores[passage_id] = score
+    return _select_positives(str(path), judgments)
 
 
-def _positives(name: str, every: Judged) -> Qrels:
+def _official_judgments(path: Path) -> Judged:
+    """Return the answer paragraphs of every question of an official file, each with grade 1."""
+    judgments: Judged = {}
+    for question in _official_questions(path):
+        query_id = expect_id(question.question_id, path)
+        grades = judgments.setdefault(query_id, {})
+        for paragraph in question.answer_paragraphs:
+            grades[expect_id(paragraph.paragraph_id, path)] = 1
+    return judgments
+
+
+def _select_positives(name: str, judgments: Judged) -> Qrels:
+    """Split judgments into positives and negatives. Queries without a positive are only counted."""
     qrels = Qrels(name)
-    for query, scores in every.items():
-        if positive := {corpus: score for corpus, score in scores.items() if score > 0}:
-            if (found := max(positive.values())) > _HIGHEST:
-                raise InputError(f"query {query!r}: expected scores of at most {_HIGHEST:,}, found {found}", path=name)
-            qrels.positives[query] = positive
-            if negative := scores.keys() - positive.keys():
-                qrels.negatives[query] = negative
-        else:
+    for query_id, scores in judgments.items():
+        positives = {passage_id: score for passage_id, score in scores.items() if score > 0}
+        if not positives:
             qrels.without += 1
+            continue
+        highest = max(positives.values())
+        if highest > _HIGHEST_GRADE:
+            problem = f"query {query_id!r}: expected scores of at most {_HIGHEST_GRADE:,}, found {highest}"
+            raise InputError(problem, path=name)
+        qrels.positives[query_id] = positives
+        negatives = scores.keys() - positives.keys()
+        if negatives:
+            qrels.negatives[query_id] = negatives
     if not qrels.positives:
         raise InputError("no query has a positive passage; expected judgments with a score above 0", path=name)
     if qrels.without:
@@ -213,25 +264,28 @@ def _positives(name: str, every: Judged) -> Qrels:
     return qrels
 
 
-def _columns(path: Path) -> Iterator[tuple[int, str, str, int]]:
+def _column_rows(path: Path) -> Iterator[tuple[int, str, str, int]]:
     """Yield (line number, query id, corpus id, score) of every line that is not blank."""
-    beir, is_first = False, True
-    for number, line in raw_lines(path):
+    expected_columns, column_count = _TREC_COLUMNS, 4
+    is_first_line = True
+    for line_number, line in raw_lines(path):
         fields = line.split()
         if not fields:
             continue
-        if is_first and fields == _BEIR_HEADER:
-            beir, is_first = True, False
+        is_header = is_first_line and fields == _BEIR_HEADER
+        is_first_line = False
+        if is_header:
+            expected_columns, column_count = _BEIR_COLUMNS, 3
             continue
-        is_first = False
-        if len(fields) != (3 if beir else 4):
-            expected = "3 columns (query-id corpus-id score)" if beir else "4 columns (query-id 0 corpus-id score)"
-            problem = f"expected {expected}, found {len(fields)}"
+        if len(fields) != column_count:
+            problem = f"expected {expected_columns}, found {len(fields)}"
             if fields[0].startswith(b"["):
                 problem = "is a JSON list; expected TREC qrels, BEIR's TSV or official JSON lines (question_id ...)"
-            raise InputError(problem, path=path, line=number)
-        score = integer(fields[-1], "score", path, number)
-        yield number, id_of(fields[0], path, number), id_of(fields[-2], path, number), score
+            raise InputError(problem, path=path, line=line_number)
+        score = integer(fields[-1], "score", path, line_number)
+        query_id = id_of(fields[0], path, line_number)
+        passage_id = id_of(fields[-2], path, line_number)
+        yield line_number, query_id, passage_id, score
 
 
 class _Paragraph(msgspec.Struct):
@@ -245,10 +299,12 @@ class _Question(msgspec.Struct):
     answer_paragraphs: list[_Paragraph]
 
 
-def _official(path: Path) -> Iterator[_Question]:
+def _official_questions(path: Path) -> Iterator[_Question]:
     expected = "expected {question_id, question, answer_paragraphs: [{paragraph_id, ...}]} with ids as strings"
     content = read_whole(path).removeprefix(codecs.BOM_UTF8)
-    if re.match(rb'\s*\{\s*"data"\s*:', content):
+    is_one_object = re.match(rb'\s*\{\s*"data"\s*:', content)
+    if is_one_object:
         yield from json_of(content, dict[str, list[_Question]], path, remedy=expected)["data"]
         return
-    yield from (row for _, row in json_lines(path, _Question, expected))
+    for _, question in json_lines(path, _Question, expected):
+        yield question

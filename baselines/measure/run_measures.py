@@ -23,8 +23,9 @@ def intervals_of_means(by_query: pa.Table, *, level: float = 0.95, seed: int = 0
     """
     from baselines.measure.significance import of_means
 
-    columns = np.column_stack([values_of(by_query, name) for name in SHARES])
-    return dict(zip(SHARES, of_means(columns, seed=seed, level=level), strict=True))
+    value_columns = np.column_stack([values_of(by_query, name) for name in SHARES])
+    intervals = of_means(value_columns, seed=seed, level=level)
+    return dict(zip(SHARES, intervals, strict=True))
 
 
 class RunMeasures(dict[str, float]):
@@ -38,7 +39,7 @@ class RunMeasures(dict[str, float]):
 
     def __init__(self, means: dict[str, Any], by_query: pa.Table) -> None:
         """Keep the result of :func:`.measures.measure_run`: the means, and the table of values by query."""
-        super().__init__({**means["official"], **means["ir_measures"]})
+        super().__init__(means["official"] | means["ir_measures"])
         self.run: str = means["run"]
         self.query_count: int = means["queries"]
         self.tied_query_count: int = means["ties"]["queries"]
@@ -59,7 +60,8 @@ class RunMeasures(dict[str, float]):
         query_ids = self._by_query["query_id"].to_pylist()
         values_by_query: dict[str, dict[str, float]] = {query_id: {} for query_id in query_ids}
         for name in SHARES:
-            for query_id, value in zip(query_ids, values_of(self._by_query, name).tolist(), strict=True):
+            column = values_of(self._by_query, name).tolist()
+            for query_id, value in zip(query_ids, column, strict=True):
                 values_by_query[query_id][name] = value
         return values_by_query
 
@@ -69,7 +71,8 @@ class RunMeasures(dict[str, float]):
 
         frame = pd.DataFrame.from_dict(self.per_query(), orient="index", columns=list(SHARES))
         frame = frame.rename_axis("query_id").reset_index()
-        frame["first_positive_rank"] = pd.array(self._by_query["first_positive_rank"].to_pylist(), dtype="Int64")
+        first_ranks = self._by_query["first_positive_rank"].to_pylist()  # None for a list without a positive
+        frame["first_positive_rank"] = pd.array(first_ranks, dtype="Int64")
         return frame
 
     def to_markdown(self) -> str:

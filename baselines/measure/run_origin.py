@@ -3,7 +3,7 @@
 Passages that a release lacks count as not relevant, so a run of another release can score 0 without an error.
 """
 
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 
 import msgspec
 
@@ -48,6 +48,7 @@ def read_record(run: Run) -> RunRecord | None:
     if not path.is_file():
         return None
     record = read_json(path, RunRecord)
+    # The run may have been written again without a manifest. The size tells, without reading a large file.
     is_of_this_file = record.run is not None and run.path.is_file() and record.run.bytes == run.path.stat().st_size
     return record if is_of_this_file else None
 
@@ -68,7 +69,9 @@ def warn_of_origins(
         for run in runs:
             _warn_of_unjudged_run(run, qrels)
         return
-    expected_split = "" if qrels_config.startswith("resttest") else split
+    expected_split = split
+    if qrels_config.startswith("resttest"):
+        expected_split = ""
     # The passages of a run need no check if the run's manifest has the fingerprint of the release's passages.
     unchecked_runs = [run for run in runs if not _warn_of_record(run, release, set_name, expected_split)]
     try:
@@ -86,22 +89,31 @@ def _warn_of_record(run: Run, release: Release, set_name: str, split: str) -> bo
         return False
     if record is None or record.set not in SETS:
         return False
-    for name, recorded, measured in (("set", record.set, set_name), ("split", record.split, split)):
-        if measured and recorded != measured:
-            log.warning(
-                "%s: the run's manifest names the %s %s, but %s is measured", run.path, name, recorded, measured
-            )
-    corpus = SETS[record.set].corpus
-    other_configs = []
-    for config, fingerprint in record.release.items():
-        if fingerprint != _fingerprint(release, config, "corpus" if config == corpus else record.split):
-            other_configs.append(config)
-    if other_configs:
+    _warn_of_difference(run, "set", record.set, set_name)
+    _warn_of_difference(run, "split", record.split, split)
+
+    # Compare the fingerprints of the searched passages and queries with those of the release.
+    searched_corpus = SETS[record.set].corpus
+    differing_configs = []
+    for config, recorded_fingerprint in record.release.items():
+        split_of_config = "corpus" if config == searched_corpus else record.split
+        if recorded_fingerprint != _fingerprint(release, config, split_of_config):
+            differing_configs.append(config)
+    if differing_configs:
         log.warning(
             "%s: the run's manifest names another release than %s (other %s); search this release again",
-            *(run.path, release.path, ", ".join(other_configs)),
+            run.path,
+            release.path,
+            ", ".join(differing_configs),
         )
-    return corpus == SETS[set_name].corpus and corpus in record.release and corpus not in other_configs
+    has_recorded_passages = searched_corpus in record.release and searched_corpus not in differing_configs
+    return searched_corpus == SETS[set_name].corpus and has_recorded_passages
+
+
+def _warn_of_difference(run: Run, name: str, recorded: str, measured: str) -> None:
+    """Warn if the manifest names another set or split than the measured one. "": any value is right."""
+    if measured and recorded != measured:
+        log.warning("%s: the run's manifest names the %s %s, but %s is measured", run.path, name, recorded, measured)
 
 
 def _fingerprint(release: Release, config: str, split: str) -> str | None:
@@ -119,19 +131,36 @@ def _warn_of_unknown_passages(runs: Sequence[Run], qrels: Qrels, release: Releas
         if unknown_ids:
             log.warning(
                 "%s: %d of %d passages in the top %d are not in %s of %s, for example %r; they count as not relevant",
-                *(run.path, len(unknown_ids), len(passage_ids), LIST_DEPTH, corpus, release.path, min(unknown_ids)),
+                run.path,
+                len(unknown_ids),
+                len(passage_ids),
+                LIST_DEPTH,
+                corpus,
+                release.path,
+                min(unknown_ids),
             )
+
+
+def expect_passages(run: Run, passage_ids: Iterable[str], texts: Container[str], corpus: str) -> None:
+    """Raise :class:`InputError` for the first passage of a run without a text in the config ``corpus``."""
+    for passage_id in passage_ids:
+        if passage_id not in texts:
+            raise InputError(f"has a passage {passage_id!r} that the release's {corpus} lacks", path=run.path)
 
 
 def _warn_of_unjudged_run(run: Run, qrels: Qrels) -> None:
     """Warn if no passage of the run is judged for any query, because the ids are probably of another collection."""
-    judged_ids = {passage_id for judgments in qrels.judged().values() for passage_id in judgments}
+    judged_ids = set[str]().union(*qrels.judged().values())
     passage_ids = _top_passages(run, qrels)
     if passage_ids and passage_ids.isdisjoint(judged_ids):
         log.warning(
             "%s: none of %d passages in the top %d is judged in %s, for example %r; expected passage ids of the "
             "judgments",
-            *(run.path, len(passage_ids), LIST_DEPTH, qrels.name, min(passage_ids)),
+            run.path,
+            len(passage_ids),
+            LIST_DEPTH,
+            qrels.name,
+            min(passage_ids),
         )
 
 

@@ -5,7 +5,7 @@ significance tests for information retrieval evaluation") recommend these tests.
 (2016, "Statistical significance, power, and sample sizes: a systematic review of SIGIR and TOIS, 2006-2015").
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -17,7 +17,13 @@ from baselines.measure.measures import Values
 
 LEVEL = 0.95
 RESAMPLES = 2_000  # for an interval
-_QUANTILES = (np.arange(2_000) + 0.5) / 2_000
+_NUMBERS_AT_ONCE = 1 << 22  # of the resampled tables in memory: 32 MB
+_SIGNS_AT_ONCE = 1 << 21  # of the randomisation test in memory: 16 MB
+# The midpoints of 2,000 intervals of equal length, as probabilities of quantiles.
+_QUANTILE_COUNT = 2_000
+_QUANTILES = (np.arange(_QUANTILE_COUNT) + 0.5) / _QUANTILE_COUNT
+# Standard errors beyond the largest critical value. At this shift, the power is above 0.99 for every level.
+_FAR_SHIFT = 10
 
 Interval = tuple[float, float]
 
@@ -32,14 +38,22 @@ def of_means(
     resampled means inside the interval. Returns (low, high) for each measure, in the unit of the values.
     """
     table = np.asarray(values, np.float64)
-    queries, random = len(table), np.random.default_rng(seed)
-    means = np.empty((resamples, table.shape[1]))
-    at_once = max(1, (1 << 22) // (queries * table.shape[1]))  # numbers in memory: 32 MB
-    for start in range(0, resamples, at_once):
-        drawn = random.integers(queries, size=(min(at_once, resamples - start), queries))
-        means[start : start + at_once] = table[drawn].mean(axis=1)
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2], axis=0)
-    return list(zip(low.tolist(), high.tolist(), strict=True))
+    query_count, measure_count = table.shape
+    random = np.random.default_rng(seed)
+    means = np.empty((resamples, measure_count))
+    # A block of resamples is drawn at once: fast, and small enough for the memory.
+    block_size = max(1, _NUMBERS_AT_ONCE // (query_count * measure_count))
+    for start in range(0, resamples, block_size):
+        resample_count = min(block_size, resamples - start)
+        row_numbers = random.integers(query_count, size=(resample_count, query_count))
+        means[start : start + block_size] = table[row_numbers].mean(axis=1)
+    lows, highs = np.quantile(means, _tail_quantiles(level), axis=0)
+    return list(zip(lows.tolist(), highs.tolist(), strict=True))
+
+
+def _tail_quantiles(level: float) -> list[float]:
+    """Return the probabilities below the two limits of an interval, for example 0.025 and 0.975 for the level 0.95."""
+    return [(1 - level) / 2, (1 + level) / 2]
 
 
 def rank_agreement(
@@ -62,16 +76,18 @@ def rank_agreement(
 
     random = np.random.default_rng(seed)
 
-    def means() -> Iterator[tuple[Values, Values]]:
-        yield first.mean(axis=0), second.mean(axis=0)
-        for _ in range(resamples):
-            rows = random.integers(len(first), size=len(first))
-            others = rows if same_queries else random.integers(len(second), size=len(second))
-            yield first[rows].mean(axis=0), second[others].mean(axis=0)
+    def kendall_tau(first_table: Values, second_table: Values) -> float:
+        return float(kendalltau(first_table.mean(axis=0), second_table.mean(axis=0)).statistic)
 
-    taus = [float(kendalltau(*each).statistic) for each in means()]
-    low, high = np.nanquantile(taus[1:], [(1 - level) / 2, (1 + level) / 2]).tolist()
-    return taus[0], (low, high)
+    resampled_taus = []
+    for _ in range(resamples):
+        first_rows = random.integers(len(first), size=len(first))
+        second_rows = first_rows
+        if not same_queries:
+            second_rows = random.integers(len(second), size=len(second))
+        resampled_taus.append(kendall_tau(first[first_rows], second[second_rows]))
+    low, high = np.nanquantile(resampled_taus, _tail_quantiles(level)).tolist()
+    return kendall_tau(first, second), (low, high)
 
 
 def paired(
@@ -91,14 +107,19 @@ def paired(
     """
     differences = first - second
     p_value = randomisation(differences, resamples=resamples, seed=seed)
-    # Student's t is not defined if all differences are equal. The randomisation test's p-value then serves both tests.
-    vary, student_p, interval = np.ptp(differences) > 0, p_value, (float(differences[0]), float(differences[0]))
-    if vary:
+    has_variance = np.ptp(differences) > 0
+    if has_variance:
         student_p, interval = student(first, second, level)
+        deviation = float(differences.std(ddof=1))
+    else:
+        # Student's t is not defined if all differences are equal. The randomisation test's p-value serves both tests.
+        student_p = p_value
+        interval = (float(differences[0]), float(differences[0]))
+        deviation = 0.0
     return {
         "difference": float(differences.mean()),
         "interval": list(interval),
-        "deviation": float(differences.std(ddof=1)) if vary else 0.0,
+        "deviation": deviation,
         "wins": int((differences > 0).sum()),
         "ties": int((differences == 0).sum()),
         "losses": int((differences < 0).sum()),
@@ -114,9 +135,9 @@ def student(first: Values, second: Values, level: float) -> tuple[float, tuple[f
     """
     from scipy.stats import ttest_rel
 
-    found = ttest_rel(first, second)
-    low, high = found.confidence_interval(level)
-    return float(found.pvalue), (float(low), float(high))
+    test_result = ttest_rel(first, second)
+    low, high = test_result.confidence_interval(level)
+    return float(test_result.pvalue), (float(low), float(high))
 
 
 def randomisation(differences: Values, *, resamples: int = TEST_RESAMPLES, seed: int = 0) -> float:
@@ -133,16 +154,22 @@ def randomisation(differences: Values, *, resamples: int = TEST_RESAMPLES, seed:
         return 1.0
     random = np.random.default_rng(seed)
 
-    def signs(size: tuple[int, ...]) -> Values:
+    # scipy resamples signs, +1 or -1 for each query, and their statistic is the sum of the differences so signed.
+    def draw_signs(size: tuple[int, ...]) -> Values:
         return random.integers(0, 2, size, np.int8) * 2.0 - 1
 
-    def total(drawn: Values, axis: int = -1) -> Any:
-        return drawn @ changed
+    def signed_sum(signs: Values, axis: int = -1) -> Any:
+        return signs @ changed
 
-    observed = np.ones(len(changed))  # no sign is flipped
-    at_once = max(1, (1 << 21) // len(changed))  # signs in memory: 16 MB
-    test = monte_carlo_test(observed, signs, total, vectorized=True, n_resamples=resamples, batch=at_once)
-    return float(test.pvalue)
+    test_result = monte_carlo_test(
+        np.ones(len(changed)),  # the observed sample: no sign is flipped
+        draw_signs,
+        signed_sum,
+        vectorized=True,
+        n_resamples=resamples,
+        batch=max(1, _SIGNS_AT_ONCE // len(changed)),
+    )
+    return float(test_result.pvalue)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -152,11 +179,15 @@ def holm(p_values: Sequence[float]) -> list[float]:
     smaller corrected value. scipy has only corrections of the false discovery rate. statsmodels has Holm's correction,
     but it is slow (1 s for the import, and 50 ms for garbage collection in each call).
     """
-    p = np.asarray(p_values, np.float64)
-    order = np.argsort(p)
-    corrected = np.empty_like(p)
-    corrected[order] = np.minimum(np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)), 1)
-    return [float(value) for value in corrected]
+    p_array = np.asarray(p_values, np.float64)
+    order = np.argsort(p_array)
+    # For example, 0.01, 0.03 and 0.04 are multiplied by 3, 2 and 1. The result is 0.03, 0.06 and 0.06, because the
+    # last value, 0.04, must not be below the value before it.
+    factors = np.arange(len(p_array), 0, -1)
+    rising = np.maximum.accumulate(p_array[order] * factors)
+    corrected = np.empty_like(p_array)
+    corrected[order] = np.minimum(rising, 1)
+    return [float(p_value) for p_value in corrected]
 
 
 def detectable(deviation: float, queries: int, *, alpha: float, power: float) -> float:
@@ -166,24 +197,28 @@ def detectable(deviation: float, queries: int, *, alpha: float, power: float) ->
     difference if its p-value is at most ``alpha``. ``power`` is from 0.5 to 0.99. Returns the difference in the unit of
     ``deviation``. A result above 1 means that no possible difference is detectable.
     """
-    return float(_errors(queries, alpha, power) * deviation / np.sqrt(queries))
+    return float(_detectable_shift(queries, alpha, power) * deviation / np.sqrt(queries))
 
 
 @lru_cache
-def _errors(queries: int, alpha: float, power: float) -> float:
+def _detectable_shift(query_count: int, alpha: float, power: float) -> float:
     """Return the detectable difference in standard errors of the mean."""
     from scipy.optimize import brentq
     from scipy.stats import chi2, norm, t
 
-    freedom = queries - 1
+    freedom = query_count - 1
     # A noncentral t is a normal variable over the root of a chi-squared variable. The chi-squared variable is replaced
     # by its quantiles. scipy's nct is not used, because it returns NaN far out in the tails.
-    limits = t.isf(alpha / 2, freedom) * np.sqrt(chi2.ppf(_QUANTILES, freedom) / freedom)
+    chi_squared = chi2.ppf(_QUANTILES, freedom)
+    critical_values = t.isf(alpha / 2, freedom) * np.sqrt(chi_squared / freedom)
 
-    def missing(shift: float) -> float:
-        return power - float(np.mean(norm.sf(limits - shift) + norm.cdf(-limits - shift)))
+    def missing_power(shift: float) -> float:
+        above = norm.sf(critical_values - shift)
+        below = norm.cdf(-critical_values - shift)
+        return power - float(np.mean(above + below))
 
-    return float(brentq(missing, 0, limits[-1] + 10))
+    # The power rises with the shift, so the shift is the root between 0 and a point far above all critical values.
+    return float(brentq(missing_power, 0, critical_values[-1] + _FAR_SHIFT))
 
 
 def groups(systems: Sequence[str], apart: Collection[tuple[str, str]]) -> list[list[str]]:
@@ -194,12 +229,19 @@ def groups(systems: Sequence[str], apart: Collection[tuple[str, str]]) -> list[l
     contains both systems. Then a group inside another group is removed. A system may be in several groups.
 
     ``systems`` has the best system first. Groups and their members are in the order of ``systems``. ``apart`` has the
-    pairs with a significant difference.
+    pairs with a significant difference. For example, the systems a, b and c with the one pair (a, c) have the groups
+    a b and b c.
     """
-    place = {system: number for number, system in enumerate(systems)}
-    found = {frozenset(place.values())}
+    system_numbers = {system: number for number, system in enumerate(systems)}
+    number_groups = {frozenset(system_numbers.values())}
     for pair in apart:
-        both = {place[system] for system in pair}
-        split = {part for group in found for part in ([group - {one} for one in both] if both <= group else [group])}
-        found = {group for group in split if not any(group < other for other in split)}
-    return [[systems[number] for number in group] for group in sorted(map(sorted, found))]
+        pair_numbers = {system_numbers[system] for system in pair}
+        split_groups: set[frozenset[int]] = set()
+        for group in number_groups:
+            if pair_numbers <= group:
+                split_groups.update(group - {number} for number in pair_numbers)
+            else:
+                split_groups.add(group)
+        number_groups = {group for group in split_groups if not any(group < larger for larger in split_groups)}
+    ordered_groups = sorted(sorted(group) for group in number_groups)
+    return [[systems[number] for number in group] for group in ordered_groups]

@@ -25,6 +25,7 @@ import bisect
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -72,7 +73,8 @@ def order_ties(run: Run, ties: str) -> Run:
         has_ties = bool((scores[1:] == scores[:-1]).any())
         hits_by_query[query_id] = best_first(hits) if has_ties else hits
     ordered_run = Run(run.path, hits_by_query)
-    ordered_run.is_in_memory, ordered_run.manifest = run.is_in_memory, run.manifest
+    ordered_run.is_in_memory = run.is_in_memory
+    ordered_run.manifest = run.manifest
     return ordered_run
 
 
@@ -82,11 +84,12 @@ def count_tied_queries(run: Run, qrels: Qrels, depth: int) -> int:
     Such ties are a block of equal scores that begins in the first ``depth`` ranks and holds a positive and another
     passage that is not positive.
     """
-    count = 0
+    tied_count = 0
     for query_id, positives in qrels.positives.items():
         scores = run.scores.get(query_id)
         if scores is None:
             continue
+        # Most lists have no equal scores, and need no look at their passages.
         top_scores = scores[: depth + 1]
         if not (top_scores[1:] == top_scores[:-1]).any():
             continue
@@ -94,43 +97,46 @@ def count_tied_queries(run: Run, qrels: Qrels, depth: int) -> int:
         for begin, end in _block_limits(scores):
             if begin >= depth:
                 break
-            labels = {passage in positives for passage in ranking[begin:end]}
-            if len(labels) == 2:
-                count += 1
+            labels = {passage_id in positives for passage_id in ranking[begin:end]}
+            if len(labels) == 2:  # a positive, and a passage that is not positive
+                tied_count += 1
                 break
-    return count
+    return tied_count
 
 
 def without_repeats(ranking: Sequence[str], scores: Values) -> tuple[Sequence[str], Values]:
     """Return the ranking and its scores with only the first of each repeated passage, as ir-measures counts."""
-    if len({*ranking}) == len(ranking):
+    if len(set(ranking)) == len(ranking):
         return ranking, scores
-    first_ranks: dict[str, int] = {}
-    for rank, passage in enumerate(ranking):
-        first_ranks.setdefault(passage, rank)
-    return [*first_ranks], scores[[*first_ranks.values()]]
+    first_positions: dict[str, int] = {}
+    for position, passage_id in enumerate(ranking):
+        first_positions.setdefault(passage_id, position)
+    return list(first_positions), scores[list(first_positions.values())]
 
 
 def positive_blocks(ranking: Sequence[str], scores: Values, positives: Mapping[str, int]) -> list[TiedBlock]:
     """Return the blocks of equal scores that hold a positive passage, best first. A block may hold one passage."""
-    limits = _block_limits(scores)
-    begins = [begin for begin, _ in limits]
+    block_limits = _block_limits(scores)
+    begins = [begin for begin, _ in block_limits]
     grades_by_block: dict[int, list[int]] = {}
-    for rank, passage in enumerate(ranking):
-        if passage in positives:
-            block_number = bisect.bisect_right(begins, rank) - 1
-            grades_by_block.setdefault(block_number, []).append(positives[passage])
+    for position, passage_id in enumerate(ranking):
+        if passage_id in positives:
+            block_number = bisect.bisect_right(begins, position) - 1  # the last block that begins at or before it
+            grades_by_block.setdefault(block_number, []).append(positives[passage_id])
     blocks = []
     for block_number, grades in grades_by_block.items():
-        begin, end = limits[block_number]
+        begin, end = block_limits[block_number]
         blocks.append(TiedBlock(begin, end - begin, grades))
     return blocks
 
 
 def _block_limits(scores: Values) -> list[tuple[int, int]]:
-    """Return (begin, end) of each block of equal scores, best first."""
-    begins = [0, *(np.flatnonzero(scores[1:] != scores[:-1]) + 1).tolist()]
-    return list(zip(begins, [*begins[1:], len(scores)], strict=True))
+    """Return (begin, end) of each block of equal scores, best first.
+
+    For example, the scores 9, 7, 7, 4 have the blocks (0, 1), (1, 3) and (3, 4).
+    """
+    later_begins = (np.flatnonzero(scores[1:] != scores[:-1]) + 1).tolist()
+    return list(pairwise([0, *later_begins, len(scores)]))
 
 
 def expected_reciprocal_rank(blocks: Sequence[TiedBlock], depth: int) -> float:
@@ -139,13 +145,14 @@ def expected_reciprocal_rank(blocks: Sequence[TiedBlock], depth: int) -> float:
         return 0.0
     block = blocks[0]
     terms = []
-    probability = block.positives / block.size  # that the first positive is the block's first passage
-    for place in range(1, block.within(depth) + 1):
-        terms.append(probability / (block.above + place))
-        remaining = block.size - place
-        if remaining == 0:
+    # The probability that the block's first positive is its passage number ``position``.
+    probability = block.positives / block.size
+    for position in range(1, block.within(depth) + 1):
+        terms.append(probability / (block.above + position))
+        remaining_size = block.size - position
+        if remaining_size == 0:
             break
-        probability *= max(remaining - block.positives + 1, 0) / remaining
+        probability *= max(remaining_size - block.positives + 1, 0) / remaining_size
     return math.fsum(terms)
 
 
@@ -154,26 +161,30 @@ def expected_success(blocks: Sequence[TiedBlock], depth: int) -> float:
     if not blocks:
         return 0.0
     block = blocks[0]
-    all_negative = 1.0
-    for drawn in range(block.within(depth)):
-        all_negative *= max(block.size - block.positives - drawn, 0) / (block.size - drawn)
+    negative_count = block.size - block.positives
+    all_negative = 1.0  # the probability that the block's first passages are all negative
+    for position in range(block.within(depth)):
+        all_negative *= max(negative_count - position, 0) / (block.size - position)
     return 1 - all_negative
 
 
 def expected_recall(blocks: Sequence[TiedBlock], depth: int, positive_count: int) -> float:
     """Return the expected share of the query's positives in the first ``depth`` ranks."""
-    return math.fsum(block.positives * block.within(depth) / block.size for block in blocks) / positive_count
+    expected_counts = [block.positives * block.within(depth) / block.size for block in blocks]
+    return math.fsum(expected_counts) / positive_count
 
 
 def expected_ndcg(blocks: Sequence[TiedBlock], depth: int, grades: Sequence[int]) -> float:
     """Return the expected nDCG. ``grades`` has the grades of all positives of the query."""
-    gains = []
+    expected_gains = []
     for block in blocks:
-        discounts = math.fsum(1 / math.log2(block.above + place + 1) for place in range(1, block.within(depth) + 1))
-        gains.append(sum(block.grades) / block.size * discounts)
+        ranks = range(block.above + 1, block.above + block.within(depth) + 1)
+        discounts = math.fsum(1 / math.log2(rank + 1) for rank in ranks)
+        mean_grade = sum(block.grades) / block.size
+        expected_gains.append(mean_grade * discounts)
     ideal_grades = sorted(grades, reverse=True)[:depth]
-    ideal = math.fsum(grade / math.log2(rank + 1) for rank, grade in enumerate(ideal_grades, start=1))
-    return math.fsum(gains) / ideal
+    ideal_gain = math.fsum(grade / math.log2(rank + 1) for rank, grade in enumerate(ideal_grades, start=1))
+    return math.fsum(expected_gains) / ideal_gain
 
 
 def expected_average_precision(blocks: Sequence[TiedBlock], positive_count: int) -> float:
@@ -181,11 +192,14 @@ def expected_average_precision(blocks: Sequence[TiedBlock], positive_count: int)
     terms = []
     positives_above = 0
     for block in blocks:
-        # Of the other passages of the block, this share is positive if one passage is known to be positive.
-        others_positive = (block.positives - 1) / (block.size - 1) if block.size > 1 else 0.0
-        for place in range(1, block.size + 1):
-            positives_until = 1 + positives_above + (place - 1) * others_positive
-            terms.append(block.positives / block.size * positives_until / (block.above + place))
+        # If a passage of the block is positive, this share of the remaining passages is positive.
+        remaining_share = 0.0
+        if block.size > 1:
+            remaining_share = (block.positives - 1) / (block.size - 1)
+        positive_share = block.positives / block.size
+        for position in range(1, block.size + 1):
+            positives_until = 1 + positives_above + (position - 1) * remaining_share
+            terms.append(positive_share * positives_until / (block.above + position))
         positives_above += block.positives
     return math.fsum(terms) / positive_count
 
@@ -201,5 +215,5 @@ def expected_measure(name: str, blocks: Sequence[TiedBlock], positives: Mapping[
     if measure == "R":
         return expected_recall(blocks, int(depth), len(positives))
     if measure == "nDCG":
-        return expected_ndcg(blocks, int(depth), [*positives.values()])
+        return expected_ndcg(blocks, int(depth), list(positives.values()))
     return expected_average_precision(blocks, len(positives))

@@ -8,10 +8,9 @@ queries, interpolation on all other test queries. Scores are means over the buck
 its gap shows how much harder the test queries of extrapolation are.
 """
 
-import itertools
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -36,9 +35,30 @@ RESTTEST = "resttest"
 _RESTRAIN = re.compile(r"(restrain-[^-]+)-interpolation")
 Floats = npt.NDArray[np.float64]
 
-# Two pairs, for interpolation and for extrapolation: (training config, (config of the test judgments, split)). If the
-# config of the test judgments is empty, the judgments are the release's qrels.
-Fold = tuple[tuple[str, tuple[str, str]], tuple[str, tuple[str, str]]]
+
+class FoldSide(NamedTuple):
+    """One side of a fold, interpolation or extrapolation: training questions and test judgments.
+
+    Attributes:
+        training_config: the config of the training questions.
+        qrels_config: the config of the test judgments, or "" for the release's qrels.
+        test_split: the split of the test judgments.
+    """
+
+    training_config: str
+    qrels_config: str
+    test_split: str
+
+
+class Fold(NamedTuple):
+    """The two sides that are compared. ReSTrain has one fold, ReSTTest one for each bucket."""
+
+    interpolation: FoldSide
+    extrapolation: FoldSide
+
+
+ValuesByQuery = Mapping[str, Floats]  # query id -> the paper's measures, shape (measures,)
+FoldValues = Sequence[ValuesByQuery]  # for interpolation and for extrapolation, in the order of KINDS
 
 
 class StepsOnQuestions(Steps):
@@ -56,6 +76,7 @@ class StepsOnQuestions(Steps):
         self.repeated: set[str] = set()
 
     def __call__(self, verb: str, *, out: str, after: Sequence[Step] = (), **arguments: Any) -> Step:
+        # The pretraining of a masked language model reads passages only.
         is_learning = verb == "train" and read_recipe(arguments["recipe"]).model.kind != "mlm"
         inputs = [step for value in arguments.values() for step in inputs_of(value)]
         is_reading = any(step.name in self.repeated for step in inputs)
@@ -86,10 +107,17 @@ def report_extrapolation(
     With ``dry_run``, return the commands of the steps.
     """
     release = open_release(do.release)
-    sets = _sets(release, do.split, names)
-    row_names = [row.name for row in runnable_rows(_rows(do, selection), selection, release, do)]
-    runs: dict[tuple[str, str], Step] = {}  # by the name of the row and the config of the training questions
-    for config in dict.fromkeys(config for folds in sets.values() for fold in folds for config, _ in fold):
+    folds_by_set = _folds_by_set(release, do.split, names)
+    rows = runnable_rows(_rows(do, selection), selection, release, do)
+    row_names = {row.name for row in rows}
+    training_configs: dict[str, None] = {}  # a set that keeps the order
+    for folds in folds_by_set.values():
+        for fold in folds:
+            training_configs |= dict.fromkeys(side.training_config for side in fold)
+
+    # Every training config has its own trainings, so the steps behind each row are recorded once per config.
+    runs: dict[tuple[str, str], Step] = {}  # by the name of the row and the training config
+    for config in training_configs:
         for row in _rows(StepsOnQuestions(do, config), selection):
             if row.name in row_names:
                 runs[row.name, config] = row.run()
@@ -97,13 +125,16 @@ def report_extrapolation(
         steps = do.recorded.values()
         return Report([step.words() for step in steps], "\n".join(step.shell_line(processes) for step in steps))
     run_steps(do.recorded, do.out, one_process=one_process, processes=processes)
+
     figures = []
-    rows = [row for row in _rows(do, selection) if row.name in row_names]
-    for (name, folds), row in itertools.product(sets.items(), rows):
-        values = []
-        for fold in folds:
-            values.append([_values(release, runs[row.name, config], test) for config, test in fold])
-        figures += _figures(name, row, values)
+    for set_name, folds in folds_by_set.items():
+        for row in _rows(do, selection):
+            if row.name not in row_names:
+                continue
+            fold_values = []
+            for fold in folds:
+                fold_values.append([_values(release, runs[row.name, side.training_config], side) for side in fold])
+            figures += _figures(set_name, row, fold_values)
     report = {"release": str(release.path), "split": do.split, "unit": "percent", "rows": figures}
     return Report(report, lambda: text(report), lambda: [_table(figures)])
 
@@ -121,84 +152,121 @@ def _rows(do: Steps, selection: Selection) -> list[Row]:
     return rows
 
 
-def _sets(release: Release, split: str, asked: Sequence[str]) -> dict[str, list[Fold]]:
-    """Return the release's folds for the split's queries, by the name of the set (``restrain-SIZE``, ``resttest``)."""
-    stats, have = read_stats(release.path).get("extrapolation", {}), {config for config, _ in release.splits()}
-    found: dict[str, list[Fold]] = {}
-    buckets = []
-    for config in sorted(have & set(stats), key=lambda name: [int(n) for n in re.findall(r"\d+", name)] or [0]):
-        match, row = _RESTRAIN.fullmatch(config), stats[config]
-        # A row of ReSTrain is an object, a row of ReSTTest is a list.
-        is_tested = isinstance(row, dict) and split in row["test"].split("+")
-        if match and is_tested and f"{match[1]}-extrapolation" in have:
-            found[match[1]] = [((config, ("", split)), (f"{match[1]}-extrapolation", ("", split)))]
+def _folds_by_set(release: Release, split: str, set_names: Sequence[str]) -> dict[str, list[Fold]]:
+    """Return the release's folds for the split's queries, by the name of the set (``restrain-SIZE``, ``resttest``).
+
+    Raises :class:`InputError` if the release has no such set, or lacks one of ``set_names``.
+    """
+    stats = read_stats(release.path).get("extrapolation", {})
+    configs = {config for config, _ in release.splits()}
+    folds_by_set: dict[str, list[Fold]] = {}
+    bucket_folds = []
+    for config in sorted(configs & stats.keys(), key=_numbers_in):
+        match = _RESTRAIN.fullmatch(config)
+        config_stats = stats[config]
+        # The statistics of ReSTrain are an object, those of ReSTTest a list.
+        is_tested = isinstance(config_stats, dict) and split in config_stats["test"].split("+")
+        if match and is_tested and f"{match[1]}-extrapolation" in configs:
+            near = FoldSide(config, "", split)
+            far = FoldSide(f"{match[1]}-extrapolation", "", split)
+            folds_by_set[match[1]] = [Fold(near, far)]
         elif config.startswith(f"{RESTTEST}-"):
-            buckets.append(((config, (config, KINDS[0])), (config, (config, KINDS[1]))))
-    if buckets:
-        found[RESTTEST] = buckets
-    if not found or not {*asked} <= {*found}:
+            near = FoldSide(config, config, KINDS[0])
+            far = FoldSide(config, config, KINDS[1])
+            bucket_folds.append(Fold(near, far))
+    if bucket_folds:
+        folds_by_set[RESTTEST] = bucket_folds
+    if not folds_by_set or not set(set_names) <= folds_by_set.keys():
+        expected_sets = " and ".join(set_names) or "sets for interpolation and extrapolation"
         raise InputError(
-            f"has no {' and '.join(asked) or 'sets for interpolation and extrapolation'} of the {split} queries; it "
-            f"has {', '.join(found) or 'none'}; `python -m builders add` makes these sets",
+            f"has no {expected_sets} of the {split} queries; it has {', '.join(folds_by_set) or 'none'}; "
+            "`python -m builders add` makes these sets",
             path=release.path,
         )
-    return {name: folds for name, folds in found.items() if not asked or name in asked}
+    return {name: folds for name, folds in folds_by_set.items() if not set_names or name in set_names}
 
 
-def _values(release: Release, step: Step, test: tuple[str, str]) -> dict[str, Floats]:
+def _numbers_in(config: str) -> list[int]:
+    """Return the numbers in a config's name, by which configs are sorted: resttest-2 comes before resttest-10."""
+    return [int(digits) for digits in re.findall(r"\d+", config)] or [0]
+
+
+def _values(release: Release, step: Step, side: FoldSide) -> dict[str, Floats]:
     """Return the paper's measures of every test query, by query id."""
-    qrels = release_qrels(release, test[1], qrels=test[0])
-    return dict(zip(qrels.positives, np.array(paper_by_query(read_run(step.output).rankings, qrels)), strict=True))
+    qrels = release_qrels(release, side.test_split, qrels=side.qrels_config)
+    values = np.array(paper_by_query(read_run(step.output).rankings, qrels))
+    return dict(zip(qrels.positives, values, strict=True))
 
 
-def _figures(name: str, row: Row, folds: Sequence[Sequence[Mapping[str, Floats]]]) -> list[dict[str, Any]]:
+def _figures(set_name: str, row: Row, folds: Sequence[FoldValues]) -> list[dict[str, Any]]:
     """Return a system's scores for interpolation and extrapolation. A score is the mean of the folds' means."""
-    near, far = (np.mean([np.mean(list(fold[kind].values()), axis=0) for fold in folds], axis=0) for kind in (0, 1))
+    means = []  # for interpolation and extrapolation, shape (measures,) each
+    for side in range(len(KINDS)):
+        fold_means = [np.mean(list(fold[side].values()), axis=0) for fold in folds]
+        means.append(np.mean(fold_means, axis=0))
+    lows, highs = gap_interval(folds)
 
     def percent(fraction: float) -> float:
         return round(100 * float(fraction), 2)
 
-    return [
-        {
-            "test": name,
-            "row": row.name,
-            "title": row.title,
-            "metric": metric,
-            "interpolation": percent(interpolation),
-            "extrapolation": percent(extrapolation),
-            "gap": percent(extrapolation - interpolation),
-            "gap_interval": [percent(low), percent(high)],
-            "relative_gap": percent(extrapolation / interpolation - 1) if interpolation else None,
-        }
-        for metric, interpolation, extrapolation, low, high in zip(PAPER, near, far, *gap_interval(folds), strict=True)
-    ]
+    figures = []
+    for number, metric in enumerate(PAPER):
+        interpolation = means[0][number]
+        extrapolation = means[1][number]
+        figures.append(
+            {
+                "test": set_name,
+                "row": row.name,
+                "title": row.title,
+                "metric": metric,
+                "interpolation": percent(interpolation),
+                "extrapolation": percent(extrapolation),
+                "gap": percent(extrapolation - interpolation),
+                "gap_interval": [percent(lows[number]), percent(highs[number])],
+                "relative_gap": percent(extrapolation / interpolation - 1) if interpolation else None,
+            }
+        )
+    return figures
 
 
-def gap_interval(folds: Sequence[Sequence[Mapping[str, Floats]]], seed: int = 0) -> tuple[Floats, Floats]:
+def gap_interval(folds: Sequence[FoldValues], seed: int = 0) -> tuple[Floats, Floats]:
     """Return (low, high) of the gap's percentile bootstrap interval. Both arrays have the shape (measures,).
 
     The gap is extrapolation minus interpolation. Test queries are resampled with replacement, once for all folds. If a
     resample has no queries of a fold, this fold is skipped in the resample.
     """
-    queries = sorted({query for fold in folds for kind in fold for query in kind})
-    drawn = np.random.default_rng(seed).multinomial(len(queries), np.full(len(queries), 1 / len(queries)), RESAMPLES)
-    place = {query: number for number, query in enumerate(queries)}
-    means = []
-    for kind in (0, 1):
-        own = []
+    all_query_ids: set[str] = set()
+    for fold in folds:
+        for values_by_query in fold:
+            all_query_ids.update(values_by_query)
+    query_ids = sorted(all_query_ids)
+    column_of_query = {query_id: column for column, query_id in enumerate(query_ids)}
+    # counts[resample, column]: how often the resample has the query.
+    equal_shares = np.full(len(query_ids), 1 / len(query_ids))
+    counts = np.random.default_rng(seed).multinomial(len(query_ids), equal_shares, RESAMPLES)
+
+    means = []  # for interpolation and extrapolation, shape (resamples, measures) each
+    for side in range(len(KINDS)):
+        fold_means = []
         for fold in folds:
-            counts = drawn[:, [place[query] for query in fold[kind]]].astype(float)
+            columns = [column_of_query[query_id] for query_id in fold[side]]
+            fold_counts = counts[:, columns].astype(float)
+            values = np.array(list(fold[side].values()))
+            # A resample without the fold's queries divides 0 by 0. nanmean skips the fold there.
             with np.errstate(invalid="ignore"):
-                own.append(counts @ np.array(list(fold[kind].values())) / counts.sum(axis=1, keepdims=True))
-        means.append(np.nanmean(own, axis=0))
-    low, high = np.nanquantile(means[1] - means[0], [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+                fold_means.append(fold_counts @ values / fold_counts.sum(axis=1, keepdims=True))
+        means.append(np.nanmean(fold_means, axis=0))
+    gaps = means[1] - means[0]
+    low, high = np.nanquantile(gaps, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
     return low, high
 
 
 def _table(figures: Sequence[Mapping[str, Any]]) -> Table:
     """Return all figures as one table, in percent."""
     columns = [name for name in figures[0] if name != "gap_interval"]
-    rows = [[*(figure[name] for name in columns), *figure["gap_interval"]] for figure in figures]
+    rows = []
+    for figure in figures:
+        rows.append([figure[name] for name in columns] + figure["gap_interval"])
     return Table([*columns, "gap_low", "gap_high"], rows, text_columns=4)
 
 
@@ -206,11 +274,12 @@ def text(report: Mapping[str, Any]) -> str:
     """Return the report as text, with one table for each set."""
     lines = [f"release {report['release']}, split {report['split']}; percent; gap: extrapolation minus interpolation"]
     tables: dict[str, list[list[str]]] = {}
-    for row in report["rows"]:
-        relative = "-" if row["relative_gap"] is None else f"{row['relative_gap']:+.1f} %"
-        ends = "{:+.1f} to {:+.1f}".format(*row["gap_interval"])
-        cells = [f"{row['title']}: {row['metric']}", *(f"{row[kind]:.2f}" for kind in KINDS), f"{row['gap']:+.2f}"]
-        tables.setdefault(row["test"], []).append([*cells, ends, relative])
-    for name, body in tables.items():
-        lines += ["", text_table([name, *KINDS, "gap", "95 %", "relative"], body)]
+    for figure in report["rows"]:
+        gap_interval_text = "{:+.1f} to {:+.1f}".format(*figure["gap_interval"])
+        relative_gap = "-" if figure["relative_gap"] is None else f"{figure['relative_gap']:+.1f} %"
+        scores = [f"{figure[kind]:.2f}" for kind in KINDS]
+        cells = [f"{figure['title']}: {figure['metric']}", *scores, f"{figure['gap']:+.2f}"]
+        tables.setdefault(figure["test"], []).append([*cells, gap_interval_text, relative_gap])
+    for set_name, body in tables.items():
+        lines += ["", text_table([set_name, *KINDS, "gap", "95 %", "relative"], body)]
     return "\n".join(lines)

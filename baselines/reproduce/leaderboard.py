@@ -40,8 +40,8 @@ _HEADS = {
     "sample": "MTEB's sample of the collection, {passages:,} passages",
     OTHER: "{release}, {passages:,} passages: not comparable with the other tables",
 }
-_Place = tuple[str, str, str]  # the searched collection, the split, and for an unknown collection the release
-# An own run has ``model``, ``place`` (a _Place), ``passages``, and ``figures`` and ``intervals`` in percent by measure.
+TableKey = tuple[str, str, str]  # the searched collection, the split, and for an unknown collection the release
+# An own run has ``model``, ``table_key``, ``passages``, and by measure ``figures`` and ``intervals`` in percent.
 Own = dict[str, Any]
 _Text = Annotated[str, Meta(min_length=1)]
 _Date = Annotated[str, Meta(pattern=r"\A\d{4}-\d\d(-\d\d)?\Z")]
@@ -65,7 +65,7 @@ class Source(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
             raise ValueError("expected a document, or a repository and its commit")
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """Name of the document, or of the repository with its commit."""
         return self.document or f"{self.repository} at {self.commit[:8]}"
 
@@ -99,73 +99,126 @@ class Published(Struct, frozen=True, forbid_unknown_fields=True):
 
 def read_leaderboard(path: Path = LEADERBOARD) -> Published:
     """Read the published scores. Raises :class:`InputError` for a repeated score or an unknown source."""
-    found = typed(read_toml(path), Published, path)
-    seen = set()
-    for figure in found.figures:
-        what = f"{figure.model}, {figure.metric}, {figure.searched} ({figure.split})"
-        if figure.source not in found.sources:
-            raise InputError(f"{what}: the file has no source {figure.source!r}; add it", path=path)
-        if what in seen:
-            raise InputError(f"{what}: listed twice; remove one of the two", path=path)
-        seen.add(what)
-    return found
+    published = typed(read_toml(path), Published, path)
+    figure_names = set()
+    for figure in published.figures:
+        figure_name = f"{figure.model}, {figure.metric}, {figure.searched} ({figure.split})"
+        if figure.source not in published.sources:
+            raise InputError(f"{figure_name}: the file has no source {figure.source!r}; add it", path=path)
+        if figure_name in figure_names:
+            raise InputError(f"{figure_name}: listed twice; remove one of the two", path=path)
+        figure_names.add(figure_name)
+    return published
 
 
 def own_of(name: str, release: Release, split: str, measured: tuple[dict[str, Any], Any]) -> Own:
     """Return the leaderboard's entry of a run, ``measured`` by :func:`baselines.measure.measures.measure_run`."""
-    result, by_query = measured
-    passages = release.rows("corpus", "corpus")
-    figures = {shown: 100 * result["official"][key] for shown, key in PAPER.items()}
-    figures |= {measure: 100 * result["ir_measures"][measure] for measure in _USUAL}
-    columns = np.column_stack([values_of(by_query, measure) for measure in (*PAPER.values(), *_USUAL)])
-    percent = {name: (100 * low, 100 * high) for name, (low, high) in zip(figures, of_means(columns), strict=True)}
-    place = place_of(passages, result["queries"], split, str(release.path))
-    return {"model": name, "place": place, "passages": passages, "figures": figures, "intervals": percent}
+    means, values_by_query = measured
+    passage_count = release.rows("corpus", "corpus")
+    figures = {}
+    columns = []
+    for paper_name, measure in PAPER.items():
+        figures[paper_name] = 100 * means["official"][measure]
+        columns.append(values_of(values_by_query, measure))
+    for measure in _USUAL:
+        figures[measure] = 100 * means["ir_measures"][measure]
+        columns.append(values_of(values_by_query, measure))
+    intervals = {}
+    for measure_name, (low, high) in zip(figures, of_means(np.column_stack(columns)), strict=True):
+        intervals[measure_name] = (100 * low, 100 * high)
+    table_key = table_key_of(passage_count, means["queries"], split, str(release.path))
+    return {
+        "model": name,
+        "table_key": table_key,
+        "passages": passage_count,
+        "figures": figures,
+        "intervals": intervals,
+    }
 
 
-def place_of(passages: int, queries: int, split: str, release: str) -> _Place:
+def table_key_of(passage_count: int, query_count: int, split: str, release_path: str) -> TableKey:
     """Return the table of a run. The numbers of passages and questions identify the searched collection."""
-    if passages == PASSAGES["whole"]:
+    if passage_count == PASSAGES["whole"]:
         return "whole", split, ""
-    if (passages, queries, split) == (PASSAGES["sample"], _SAMPLE_QUERIES, "dev"):
+    if (passage_count, query_count, split) == (PASSAGES["sample"], _SAMPLE_QUERIES, "dev"):
         return "sample", split, ""
-    return OTHER, split, release
+    return OTHER, split, release_path
 
 
-def board(published: Published, own: Sequence[Own] = ()) -> list[dict[str, Any]]:
+def board(published: Published, own_runs: Sequence[Own] = ()) -> list[dict[str, Any]]:
     """Return the tables as JSON values.
 
     The whole collection comes first, then the sample, then other collections. dev comes before test. A table has
     ``searched``, ``split``, ``title``, ``passages``, ``measures``, ``models`` (the best first) and ``of`` (number of
     models). A model has ``model``, ``trained``, ``source``, ``file``, ``figures``. An own run also has ``intervals``.
     """
-    places = {(figure.searched, figure.split, "") for figure in published.figures} | {each["place"] for each in own}
+    table_keys = {(figure.searched, figure.split, "") for figure in published.figures}
+    table_keys |= {own_run["table_key"] for own_run in own_runs}
+    collections = list(_HEADS)
     tables = []
-    for searched, split, release in sorted(places, key=lambda place: ([*_HEADS].index(place[0]), *place[1:])):
-        measures, models = MEASURES[searched], dict[str, dict[str, Any]]()
-        for each in published.figures:
-            if (each.searched, each.split) == (searched, split):
-                about = {"model": each.model, "trained": each.trained, "source": each.source, "file": each.file}
-                models.setdefault(each.model, {**about, "figures": {}})["figures"][each.metric] = each.value
-        entries, passages = list(models.values()), PASSAGES.get(searched, 0)
-        for run in (each for each in own if each["place"] == (searched, split, release)):
-            figures = {name: round(run["figures"][name], 2) for name in measures}
-            ends = {name: [round(end, 2) for end in run["intervals"][name]] for name in measures}
-            about = {"model": run["model"], "trained": "", "source": OWN, "file": ""}
-            entries.append({**about, "figures": figures, "intervals": ends})
-            passages = run["passages"]
+    for table_key in sorted(table_keys, key=lambda key: (collections.index(key[0]), *key[1:])):
+        searched, split, release_path = table_key
+        measures = MEASURES[searched]
+        passage_count = PASSAGES.get(searched, 0)
+        models = _published_models(published, searched, split)
+        for own_run in own_runs:
+            if own_run["table_key"] == table_key:
+                models.append(_own_model(own_run, measures))
+                passage_count = own_run["passages"]
+        head = _HEADS[searched].format(passages=passage_count, release=release_path)
         tables.append(
             {
                 "searched": searched,
                 "split": split,
-                "title": f"{_HEADS[searched].format(passages=passages, release=release)}; {split} questions",
-                "passages": passages,
-                "of": len(entries),
+                "title": f"{head}; {split} questions",
+                "passages": passage_count,
+                "of": len(models),
                 "measures": list(measures),
-                "models": sorted(entries, key=lambda entry: [-entry["figures"].get(name, -1) for name in measures]),
+                "models": _best_models_first(models, measures),
             }
         )
     return tables
+
+
+def _published_models(published: Published, searched: str, split: str) -> list[dict[str, Any]]:
+    """Return the models of a table, each with all its published scores."""
+    models: dict[str, dict[str, Any]] = {}
+    for figure in published.figures:
+        if (figure.searched, figure.split) != (searched, split):
+            continue
+        if figure.model not in models:
+            models[figure.model] = {
+                "model": figure.model,
+                "trained": figure.trained,
+                "source": figure.source,
+                "file": figure.file,
+                "figures": {},
+            }
+        models[figure.model]["figures"][figure.metric] = figure.value
+    return list(models.values())
+
+
+def _own_model(own_run: Own, measures: Sequence[str]) -> dict[str, Any]:
+    """Return an own run as a model of a table."""
+    figures = {}
+    intervals = {}
+    for measure in measures:
+        low, high = own_run["intervals"][measure]
+        figures[measure] = round(own_run["figures"][measure], 2)
+        intervals[measure] = [round(low, 2), round(high, 2)]
+    return {
+        "model": own_run["model"],
+        "trained": "",
+        "source": OWN,
+        "file": "",
+        "figures": figures,
+        "intervals": intervals,
+    }
+
+
+def _best_models_first(models: Sequence[dict[str, Any]], measures: Sequence[str]) -> list[dict[str, Any]]:
+    """Sort models by the first measure, then by the next measures. A model without a score comes last."""
+    return sorted(models, key=lambda model: [-model["figures"].get(measure, -1) for measure in measures])
 
 
 def report_leaderboard(
@@ -182,27 +235,45 @@ def report_leaderboard(
     """
     if bool(runs) != bool(release_path):
         raise UsageError("runs and their release go together: --release DIR --leaderboard RUN...")
-    published, entries = read_leaderboard(), []
+    own_runs = []
     if release_path:
         release = open_release(release_path)
         qrels = release_qrels(release, split)
         opened_runs = [read_run(run) for run in runs]
         warn_of_origins(opened_runs, qrels, release, set_name="main", split=split)
         for run in opened_runs:
-            entries.append(own_of(str(run.path), release, split, measure_run(run, qrels)))
-    tables = [table for table in board(published, entries) if not searched or table["searched"] in (searched, OTHER)]
-    for table in tables:
-        best = table["models"][:top]
-        table["models"] = best + [model for model in table["models"][len(best) :] if "intervals" in model]
-    named = {model["source"] for table in tables for model in table["models"]}
-    sources = {name: source for name, source in published.sources.items() if name in named}
-    described = {name: to_builtins(source) | {"place": source.place} for name, source in sources.items()}
+            own_runs.append(own_of(str(run.path), release, split, measure_run(run, qrels)))
+    published = read_leaderboard()
+    tables = []
+    for table in board(published, own_runs):
+        if searched in (None, table["searched"]) or table["searched"] == OTHER:
+            table["models"] = _best_and_own_models(table["models"], top)
+            tables.append(table)
+
+    # The report lists only the sources of its tables, in the order of the file.
+    source_names = {model["source"] for table in tables for model in table["models"]}
+    sources = {name: source for name, source in published.sources.items() if name in source_names}
+    described_sources = {}
+    for name, source in sources.items():
+        described_sources[name] = {**to_builtins(source), "place": source.location}
+
+    def result_tables() -> list[Table]:
+        return [Table(head, rows, title) for title, head, rows in map(grid_of, tables)]
+
     return Report(
-        {"unit": "percent", "tables": tables, "sources": described},
+        {"unit": "percent", "tables": tables, "sources": described_sources},
         lambda: _text(tables, sources),
-        lambda: [Table(head, rows, title) for title, head, rows in map(grid_of, tables)],
+        result_tables,
         extra_formats={"markdown": lambda: _markdown(tables, sources)},
     )
+
+
+def _best_and_own_models(models: Sequence[dict[str, Any]], top: int | None) -> list[dict[str, Any]]:
+    """Return the ``top`` best models (None: all), and all own runs among the others."""
+    if top is None:
+        return list(models)
+    own_models = [model for model in models[top:] if "intervals" in model]
+    return [*models[:top], *own_models]
 
 
 def _text(tables: Sequence[Mapping[str, Any]], sources: Mapping[str, Source]) -> str:
@@ -225,19 +296,24 @@ def _markdown(tables: Sequence[Mapping[str, Any]], sources: Mapping[str, Source]
 
 def grid_of(table: Mapping[str, Any]) -> tuple[str, list[str], list[list[str]]]:
     """Return (title, head, rows) of a table of :func:`board` as strings. Intervals of own runs have separate rows."""
-    names, rows = table["measures"], []
+    measures = table["measures"]
+    rows = []
     for model in table["models"]:
-        figures = [f"{model['figures'][name]:.2f}" if name in model["figures"] else "-" for name in names]
-        rows.append([model["model"], *figures, model["trained"] or "-", model["source"]])
+        scores = [f"{model['figures'][name]:.2f}" if name in model["figures"] else "-" for name in measures]
+        rows.append([model["model"], *scores, model["trained"] or "-", model["source"]])
         if "intervals" in model:
-            rows.append(["  95 %", *("{:.1f}-{:.1f}".format(*model["intervals"][name]) for name in names), "", ""])
-    some = f", the best {len(table['models'])} of {table['of']}" * (len(table["models"]) < table["of"])
-    return f"{table['title']}{some}", ["model", *names, "trained", "source"], rows
+            intervals = ["{:.1f}-{:.1f}".format(*model["intervals"][name]) for name in measures]
+            rows.append(["  95 %", *intervals, "", ""])
+    title = table["title"]
+    if len(table["models"]) < table["of"]:
+        title += f", the best {len(table['models'])} of {table['of']}"
+    return title, ["model", *measures, "trained", "source"], rows
 
 
 def listed_of(sources: Mapping[str, Source]) -> list[str]:
     """Return one line for each source, starting with its name."""
-    return [
-        f"{name}: {each.title}; {each.place}; {each.date}" + f" ({each.note})" * bool(each.note)
-        for name, each in sources.items()
-    ]
+    lines = []
+    for name, source in sources.items():
+        note = f" ({source.note})" if source.note else ""
+        lines.append(f"{name}: {source.title}; {source.location}; {source.date}{note}")
+    return lines

@@ -26,7 +26,7 @@ from builders.store.runs import read_run
 
 OK, CLOSE, OFF, NOT = "OK", "close", "off", "not comparable"
 _NEUTRAL_OPTIONS = {"batch-tokens", "tokenizers", "shard-rows", "threads", "device", "cache"}
-_HALF = 0.005  # published scores have two decimals
+_ROUNDING = 0.005  # published scores are rounded to two decimals
 
 
 class Reference(NamedTuple):
@@ -96,8 +96,15 @@ def report_scores(
     counts_of = {measured.reference: measured.counts for measured in measured_rows}
     sets = []
     for reference in sorted(counts_of):
-        about = {"set": reference.set, "split": reference.split, "of": reference.queries, "by": reference.qrels}
-        sets.append({**about, **counts_of[reference]})
+        sets.append(
+            {
+                "set": reference.set,
+                "split": reference.split,
+                "of": reference.queries,
+                "by": reference.qrels,
+                **counts_of[reference],
+            }
+        )
     published = read_published_scores()
     rows: list[dict[str, Any]] = []
     for measured in measured_rows:
@@ -122,7 +129,10 @@ def paired_tests(measured_rows: Sequence[MeasuredRow]) -> list[dict[str, Any]]:
     ``corrected`` is the p-value with Holm's correction over all tests.
     """
     tests: list[dict[str, Any]] = []
-    bars = {(each.row.figure, each.row.title, each.row.series): each for each in measured_rows if each.row.figure}
+    bars = {}
+    for measured in measured_rows:
+        if measured.row.figure:
+            bars[measured.row.figure, measured.row.title, measured.row.series] = measured
     for (figure, title, series), after in bars.items():
         before = bars.get((figure, title, "before"))
         if series == "after" and before is not None:
@@ -144,7 +154,8 @@ def _scores_of_row(
         if metric not in published_row.scores:
             why = ["the paper prints no number"]
             return {"published": None, "published_by": None, "mark": None, "why": why}
-        score, data = published_row.scores[metric], published.data[published_row.data]
+        score = published_row.scores[metric]
+        data = published.data[published_row.data]
         why = [*other_data(measured.counts, measured.reference.split, data), *model_differences]
         mark = NOT if why else nearness(measured.intervals[metric], score)
         return {"published": score, "published_by": f"{data.source}, {data.split}", "mark": mark, "why": why}
@@ -153,16 +164,17 @@ def _scores_of_row(
     # The scores of a similar system are only shown if they are from the split that we measure on.
     if like is not None and published.data[like.data].split != measured.reference.split:
         like = None
-    place: dict[str, Any] = {"table": row.table}
+    location: dict[str, Any] = {"table": row.table}
     if row.figure:
-        place |= {"figure": row.figure, "series": row.series}
+        location["figure"] = row.figure
+        location["series"] = row.series
     elif not row.table:
-        place["pool"] = True
+        location["pool"] = True
     scores = []
     for metric in row.scores or PAPER:  # all measures if the paper prints no number
         scores.append(
             {
-                **place,
+                **location,
                 "row": row.name,
                 "title": f"{row.title}, {row.series}" if row.series else row.title,
                 "metric": metric,
@@ -178,10 +190,12 @@ def _scores_of_row(
 def nearness(interval: Interval, published: float) -> str:
     """Return OK if the published score lies in our 95 % interval, close if in an interval twice as wide, else off."""
     low, high = interval
-    more = (high - low) / 2
-    if low - _HALF <= published <= high + _HALF:
+    half_width = (high - low) / 2
+    if low - _ROUNDING <= published <= high + _ROUNDING:
         return OK
-    return CLOSE if low - more - _HALF <= published <= high + more + _HALF else OFF
+    if low - half_width - _ROUNDING <= published <= high + half_width + _ROUNDING:
+        return CLOSE
+    return OFF
 
 
 def other_data(ours: Mapping[str, int], split: str, published: PublishedData) -> list[str]:
@@ -206,7 +220,8 @@ def other_models(steps: Iterable[Step], settings: Settings) -> list[str]:
             differences += differences_from_recipe(recipe, settings.of_recipe(recipe))
         for option, value in settings.options.get(step.verb, {}).items():
             if option not in _NEUTRAL_OPTIONS:
-                differences.append(f"{step.verb} --{option}" + ("" if value is True else f" {value}"))
+                is_flag = value is True
+                differences.append(f"{step.verb} --{option}" if is_flag else f"{step.verb} --{option} {value}")
     return list(dict.fromkeys(differences))
 
 

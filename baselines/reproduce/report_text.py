@@ -43,7 +43,8 @@ class Reasons:
 
 def report_text(report: Mapping[str, Any]) -> str:
     """Return the report as text: the measured data, the tables and the footnotes."""
-    lines, reasons = measured_on(report), Reasons()
+    lines = measured_on(report)
+    reasons = Reasons()
     for section in sections(report, reasons):
         lines += ["", section.title, text_table(section.head, section.rows)]
     if report["rows"]:
@@ -59,20 +60,20 @@ def predictions(report: Mapping[str, Any]) -> list[str]:
     """Return one line for each file of a submission."""
     lines = []
     for file in report["predictions"]:
-        place = "pool" if file["table"] is None else f"Table {file['table']}"
-        lines.append(f"predictions of the {file['split']} split, {place}, {file['row']}: {file['file']}")
+        table_name = "pool" if file["table"] is None else f"Table {file['table']}"
+        lines.append(f"predictions of the {file['split']} split, {table_name}, {file['row']}: {file['file']}")
     return lines
 
 
 def measured_on(report: Mapping[str, Any]) -> list[str]:
     """Return one line for each set of judgments that the report measures on, then the report's notes."""
     lines = []
-    for each in report["sets"]:
-        name = "" if each["set"] == "main" else f"{each['set']}, "
-        configs = "".join(f", {word} {each[word]}" for word in ("of", "by") if each[word])
+    for reference in report["sets"]:
+        set_name = "" if reference["set"] == "main" else f"{reference['set']}, "
+        configs = "".join(f", {word} {reference[word]}" for word in ("of", "by") if reference[word])
         lines.append(
-            f"measured on: release {report['release']}, {name}split {each['split']}, "
-            f"{each['queries']:,} queries with positives, {each['passages']:,} passages{configs}"
+            f"measured on: release {report['release']}, {set_name}split {reference['split']}, "
+            f"{reference['queries']:,} queries with positives, {reference['passages']:,} passages{configs}"
         )
     return [*lines, *report["notes"]]
 
@@ -80,23 +81,35 @@ def measured_on(report: Mapping[str, Any]) -> list[str]:
 def sections(report: Mapping[str, Any], reasons: Reasons) -> Iterator[Section]:
     """Yield the tables of a report, then its figures. ``reasons`` collects the footnotes."""
     titles = read_published_scores().titles
-    places: dict[str, dict[str, dict[str, Score]]] = {}  # scores by place, title and metric
+    rows_by_section: dict[str, dict[str, dict[str, Score]]] = {}  # scores by section, title and metric
     for score in report["rows"]:
-        kind = next((kind for kind in ("figure", "pool") if kind in score), "table")
-        rows = places.setdefault(f"{kind}{score[kind]:d}", {})
+        rows = rows_by_section.setdefault(_section_name(score), {})
         rows.setdefault(score["title"], {})[score["metric"]] = score
-    for name, rows in places.items():
+    for name, rows in rows_by_section.items():
         yield Section(name, titles[name], *_table(rows, reasons))
         tests = [_test_row(test) for test in report["tests"] if f"figure{test['figure']}" == name]
         if tests:
             yield Section(f"{name}-tests", titles[f"{name}-tests"], TESTS_HEAD, tests)
 
 
+def _section_name(score: Score) -> str:
+    """Return the name of a score's table or figure: table4, figure2 or pool1."""
+    for section_kind in ("figure", "pool"):
+        if section_kind in score:
+            return f"{section_kind}{score[section_kind]:d}"
+    return f"table{score['table']:d}"
+
+
 def _test_row(test: Mapping[str, Any]) -> list[str]:
     low, high = test["interval"]
-    p_values = [f"{test['p']:.2g}", f"{test['corrected']:.2g}"]
-    figures = [f"{test['difference']:+.2f}", f"{low:+.2f} to {high:+.2f}", f"{test['queries']:,}"]
-    return [f"{test['title']}: {test['metric']}", *figures, *p_values]
+    return [
+        f"{test['title']}: {test['metric']}",
+        f"{test['difference']:+.2f}",
+        f"{low:+.2f} to {high:+.2f}",
+        f"{test['queries']:,}",
+        f"{test['p']:.2g}",
+        f"{test['corrected']:.2g}",
+    ]
 
 
 def _table(rows: Mapping[str, Mapping[str, Score]], reasons: Reasons) -> tuple[list[str], list[list[str]]]:
@@ -106,11 +119,12 @@ def _table(rows: Mapping[str, Mapping[str, Score]], reasons: Reasons) -> tuple[l
     same split. Without published scores, a row has only our scores.
     """
     metrics = [metric for metric in PAPER if any(metric in by_metric for by_metric in rows.values())]
-    head, body = ["", *metrics], []
+    head = ["", *metrics]
+    body = []
     for title, by_metric in rows.items():
         scores = [by_metric[metric] for metric in metrics]
-        ours = [title, *(f"{score['ours']:.2f}" for score in scores)]
-        intervals = ["  95 %", *("{:.1f}-{:.1f}".format(*score["interval"]) for score in scores)]
+        ours = [title] + [f"{score['ours']:.2f}" for score in scores]
+        intervals = ["  95 %"] + ["{:.1f}-{:.1f}".format(*score["interval"]) for score in scores]
         if scores[0]["published"] is None:
             body += [ours, intervals]
             continue
@@ -118,8 +132,9 @@ def _table(rows: Mapping[str, Mapping[str, Score]], reasons: Reasons) -> tuple[l
         no_cells = [""] * len(metrics)
         body.append([*ours, *_published(scores, reasons)])
         body.append([*intervals, "|", *no_cells, "", ""])
-        if like := [score["like_for_like"] for score in scores if score["like_for_like"]]:
-            body.append(["  like for like", *no_cells, *_published(like, reasons)])
+        similar_scores = [score["like_for_like"] for score in scores if score["like_for_like"]]
+        if similar_scores:
+            body.append(["  like for like", *no_cells, *_published(similar_scores, reasons)])
     return head, body
 
 

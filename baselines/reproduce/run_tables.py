@@ -114,22 +114,25 @@ def _cost_table(steps: Mapping[str, Step], release: Release | None) -> str:
         except (InputError, KeyError):  # the release, or the paper's tables, lack the config that the step reads
             costs[name] = ModelCost(0)
     operations = sum(cost.operations or 0 for cost in costs.values())
-    disk = sum(cost.disk or 0 for cost in costs.values())
-    costs["all"] = ModelCost(0, None, operations, disk)
+    disk_bytes = sum(cost.disk or 0 for cost in costs.values())
+    costs["all"] = ModelCost(0, None, operations, disk_bytes)
     lines = []
     for name, cost in costs.items():
-        rows, tokens = (f"{count:,}" if count else "-" for count in (cost.rows, cost.tokens))
+        rows = f"{cost.rows:,}" if cost.rows else "-"
+        tokens = f"{cost.tokens:,}" if cost.tokens else "-"
         operations_text = f"{cost.operations:.1e}" if cost.operations else "-"
-        lines.append([name, rows, tokens, operations_text, f"{cost.disk / 1e9:.3g} GB" if cost.disk else "-"])
+        disk_text = f"{cost.disk / 1e9:.3g} GB" if cost.disk else "-"
+        lines.append([name, rows, tokens, operations_text, disk_text])
     return text_table(["step", "rows", "tokens", "operations", "disk"], lines)
 
 
 def _sample_step(release: Path) -> Step:
     """Return the step that builds the embedded sample."""
-    raw = _CHECKOUT / "builders" / "sample"
-    if raw.is_relative_to(Path.cwd()):
-        raw = raw.relative_to(Path.cwd())
-    return Step("sample", "release", {"raw": [str(raw)], "out": str(release)}, release)
+    raw_folder = _CHECKOUT / "builders" / "sample"
+    # A command that is printed for people should be short.
+    if raw_folder.is_relative_to(Path.cwd()):
+        raw_folder = raw_folder.relative_to(Path.cwd())
+    return Step("sample", "release", {"raw": [str(raw_folder)], "out": str(release)}, release)
 
 
 def _evaluation(do: Steps, row: Row, run: Step) -> Step:
@@ -144,7 +147,7 @@ def _evaluation(do: Steps, row: Row, run: Step) -> Step:
 
 def _predictions(do: Steps, row: Row, run: Step) -> Step:
     """Return the step that exports a row's run as the official JSON for a submission."""
-    name = f"{row.place.removeprefix('--').replace(' ', '')}.{row.name}"
+    name = f"{row.selector.removeprefix('--').replace(' ', '')}.{row.name}"
     out = do.out / "predictions" / f"{name}.{row.split or do.split}"
     arguments = _release_and_set(do, row) | {"format": "official", "runs_only": True}
     arguments |= {"run": [str(run.output)], "out": str(out)}
@@ -152,7 +155,10 @@ def _predictions(do: Steps, row: Row, run: Step) -> Step:
 
 
 def _release_and_set(do: Steps, row: Row) -> dict[str, Any]:
-    return {"release": str(do.release)} | ({"set": row.set} if row.set != "main" else {})
+    arguments = {"release": str(do.release)}
+    if row.set != "main":
+        arguments["set"] = row.set
+    return arguments
 
 
 def _prediction_files(predictions: Mapping[Row, Step], split: str) -> list[dict[str, Any]]:

@@ -32,11 +32,13 @@ class Row(PublishedRow, frozen=True, kw_only=True, eq=False):
     figure: int | None = None
 
     @property
-    def place(self) -> str:
+    def selector(self) -> str:
         """The words that select the table or figure of the row: --table 4, --figure 2 or --pool."""
         if self.table:
             return f"--table {self.table}"
-        return f"--figure {self.figure}" if self.figure else "--pool"
+        if self.figure:
+            return f"--figure {self.figure}"
+        return "--pool"
 
 
 @dataclass(frozen=True)
@@ -52,8 +54,8 @@ class Selection:
     pool: bool = False
 
     @property
-    def places(self) -> list[str]:
-        """The named tables and figures, as in :attr:`Row.place`."""
+    def selectors(self) -> list[str]:
+        """The named tables and figures, as in :attr:`Row.selector`."""
         return [f"--table {number}" for number in self.tables] + [f"--figure {number}" for number in self.figures]
 
 
@@ -87,13 +89,15 @@ def select_rows(do: Steps, selection: Selection) -> list[Row]:
     rows = rows_of(do, of_pool=selection.pool)
     selected = []
     for row in rows:
-        in_place = not selection.places or row.place in selection.places
-        if in_place and selection.row in (None, row.name):
+        is_in_table = not selection.selectors or row.selector in selection.selectors
+        if is_in_table and selection.row in (None, row.name):
             selected.append(row)
-    if not selected or {*selection.places} - {row.place for row in selected}:
-        asked = selection.places + ([f"--row {selection.row}"] if selection.row else [])
-        known = [f"{row.place} --row {row.name}" for row in rows]
-        raise InputError(f"no row matches {' '.join(asked)}; known rows: {'; '.join(known)}")
+    if not selected or set(selection.selectors) - {row.selector for row in selected}:
+        words = list(selection.selectors)
+        if selection.row:
+            words.append(f"--row {selection.row}")
+        known_rows = [f"{row.selector} --row {row.name}" for row in rows]
+        raise InputError(f"no row matches {' '.join(words)}; known rows: {'; '.join(known_rows)}")
     return selected
 
 
@@ -106,15 +110,17 @@ def runnable_rows(rows: Sequence[Row], selection: Selection, release: Release, d
     runnable = []
     skipped: dict[str, list[Row]] = {}  # by the reason
     for row in rows:
-        if reason := _missing_data(row, release, do, has_negatives):
+        reason = _missing_data(row, release, do, has_negatives)
+        if reason:
             skipped.setdefault(reason, []).append(row)
         else:
             runnable.append(row)
-    places_without_rows = {*selection.places} - {row.place for row in runnable}
-    for reason, lacking in skipped.items():
-        names = dict.fromkeys(row.name for row in lacking)
+    # A named row, table or figure that cannot run at all is an error. Others are skipped with a warning.
+    selectors_without_rows = set(selection.selectors) - {row.selector for row in runnable}
+    for reason, skipped_rows in skipped.items():
+        names = dict.fromkeys(row.name for row in skipped_rows)
         problem = f"{', '.join(names)}: {reason}"
-        is_named = selection.row or any(row.place in places_without_rows for row in lacking)
+        is_named = selection.row or any(row.selector in selectors_without_rows for row in skipped_rows)
         if is_named or not runnable:
             raise InputError(problem, path=release.path)
         log.warning("%s: %s; skipped", release.path, problem)
@@ -135,13 +141,15 @@ def _missing_data(row: Row, release: Release, do: Steps, has_negatives: bool) ->
     configs = SETS[row.set]
     if (configs.queries, split) not in splits:
         return f"has no {configs.queries}/{split} to measure on; `python -m builders add` adds sets"
-    missing = {row.needs} - {config for config, _ in splits} - {""}
+    missing_configs = {row.needs} - {config for config, _ in splits} - {""}
     if row.needs or row.queries or row.qrels:  # configs of the quality strategies (Section 2.3)
         for config in (row.queries, row.qrels or configs.qrels):
             if config and (config, split) not in splits:
-                missing.add(f"{config}/{split}")
-    if missing:
-        return f"has no {', '.join(sorted(missing))}; `python -m builders similar` and `annotate merge` make them"
+                missing_configs.add(f"{config}/{split}")
+    if missing_configs:
+        return (
+            f"has no {', '.join(sorted(missing_configs))}; `python -m builders similar` and `annotate merge` make them"
+        )
     if row.official_negatives and do.variant:
         return "has no recipe without pretrained weights (--scratch)"
     if row.official_negatives and not has_negatives:

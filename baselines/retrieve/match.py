@@ -22,7 +22,11 @@ from builders.core.verbs import TABLE_FORMATS, verb
 from builders.store.release_options import ReleasePath, SetName
 
 if TYPE_CHECKING:
+    from baselines.retrieve.devices import Work
     from baselines.retrieve.question_matching import QuestionMatches
+    from baselines.retrieve.question_pairs import QuestionPair
+    from baselines.retrieve.rerankers import Reranker
+    from baselines.retrieve.vector_index import Retriever
     from builders.core.results import Report
 
 
@@ -94,24 +98,22 @@ def match_questions(
 
     if bool(calibrate) == (release is not None):
         raise UsageError("expected either --release or --calibrate")
-    check_models(model, encoder)  # before the import of the model libraries, which takes seconds
+    # Names are checked before the import of the model libraries, which takes seconds.
+    check_models(model, encoder)
     check_file(out)
 
-    import json
-
-    from baselines.retrieve import question_matching, threshold_calibration
+    from baselines.retrieve import question_matching
     from baselines.retrieve.devices import work_of
-    from baselines.retrieve.model_files import shown_name
     from baselines.retrieve.question_pairs import pair_file, read_question_pairs
-    from baselines.retrieve.vector_index import Retriever
-    from builders.core.files import write_text
     from builders.store.layout import SETS
     from builders.store.reader import open_release
 
     # Wrong pairs and splits are reported before a model is opened.
-    labelled_pairs = read_question_pairs(map(pair_file, calibrate)) if calibrate else []
+    labelled_pairs = []
     questions = None
-    if release is not None:
+    if release is None:
+        labelled_pairs = read_question_pairs(pair_file(text) for text in calibrate)
+    else:
         questions = question_matching.read_splits(open_release(release), SETS[set].queries, split)
 
     work = work_of(device, dtype, batch_tokens, tokenizers, backend)
@@ -123,31 +125,66 @@ def match_questions(
         trust_remote_code=trust_remote_code,
         similarity="cosine",
     )
+    # With --calibrate, only a threshold is written.
     if questions is None:
-        scores = question_matching.score_question_pairs(scoring_model, [pair[:2] for pair in labelled_pairs])
-        labels = [pair.label for pair in labelled_pairs]
-        calibration = threshold_calibration.calibrate_threshold(scores, labels, precision)
-        result = {"model": shown_name(model), **calibration}
-        write_text(out, json.dumps(result, indent=1) + "\n")
-        return threshold_calibration.calibration_report(result)
+        return _write_threshold(out, model, scoring_model, labelled_pairs, precision)
 
-    candidate_model: Retriever | None = None
+    # A cross-encoder may have a dual-encoder that finds candidates.
+    candidate_encoder = None
     if encoder:
-        if isinstance(scoring_model, Retriever):
-            raise InputError("--encoder: --model is a dual-encoder and finds candidates itself; remove --encoder")
-        opened_encoder = question_matching.open_question_model(
-            encoder, work=work, max_length=max_length, trust_remote_code=trust_remote_code
-        )
-        if not isinstance(opened_encoder, Retriever):
-            raise InputError("scores pairs; expected a dual-encoder for --encoder", path=encoder)
-        candidate_model = opened_encoder
+        candidate_encoder = _open_candidate_encoder(encoder, scoring_model, work, max_length, trust_remote_code)
     return question_matching.find_matches(
         questions,
         scoring_model,
-        encoder=candidate_model,
+        encoder=candidate_encoder,
         out=out,
         top_k=top_k,
         threshold=threshold,
         recall_sample=recall_sample,
         max_length=max_length,
     )
+
+
+def _write_threshold(
+    out: Path,
+    model_name: str,
+    scoring_model: "Retriever | Reranker",
+    labelled_pairs: "Sequence[QuestionPair]",
+    precision: float,
+) -> "Report":
+    """Determine the threshold of a model from labelled pairs, and write it as JSON."""
+    import json
+
+    from baselines.retrieve.model_files import shown_name
+    from baselines.retrieve.question_matching import score_question_pairs
+    from baselines.retrieve.threshold_calibration import calibrate_threshold, calibration_report
+    from builders.core.files import write_text
+
+    scores = score_question_pairs(scoring_model, [(pair.first, pair.second) for pair in labelled_pairs])
+    labels = [pair.label for pair in labelled_pairs]
+    result = {"model": shown_name(model_name)}
+    result.update(calibrate_threshold(scores, labels, precision))
+    write_text(out, json.dumps(result, indent=1) + "\n")
+    return calibration_report(result)
+
+
+def _open_candidate_encoder(
+    encoder_name: str,
+    scoring_model: "Retriever | Reranker",
+    work: "Work",
+    max_length: int | None,
+    trust_remote_code: bool,
+) -> "Retriever":
+    """Open the dual-encoder of --encoder, which finds candidates for a cross-encoder.
+
+    Raises :class:`InputError` if --model is a dual-encoder itself, or if --encoder is none.
+    """
+    from baselines.retrieve.question_matching import open_question_model
+    from baselines.retrieve.vector_index import Retriever
+
+    if isinstance(scoring_model, Retriever):
+        raise InputError("--encoder: --model is a dual-encoder and finds candidates itself; remove --encoder")
+    encoder = open_question_model(encoder_name, work=work, max_length=max_length, trust_remote_code=trust_remote_code)
+    if not isinstance(encoder, Retriever):
+        raise InputError("scores pairs; expected a dual-encoder for --encoder", path=encoder_name)
+    return encoder

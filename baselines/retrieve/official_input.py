@@ -24,40 +24,46 @@ from transformers import PreTrainedTokenizerFast
 from builders.core.errors import InputError
 
 Kind = Literal["query", "passage", "pair"]
-QUERY_LENGTH, PASSAGE_LENGTH = 32, 384
-_ONE, _TWO = "[CLS]:0 $A:0 [SEP]:0", "[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1"
-_SINGLE: dict[Kind, str] = {"query": _ONE, "passage": "[CLS]:0 [SEP]:0 $A:1 [SEP]:1", "pair": _ONE}
-_SPECIAL = ("unk", "sep", "pad", "cls", "mask")
+QUERY_LENGTH = 32
+PASSAGE_LENGTH = 384
+# Templates of the tokenizers library: "$A" is the first text, "$B" the second, and ":0" or ":1" the token type.
+_ONE_TEXT_TEMPLATE = "[CLS]:0 $A:0 [SEP]:0"
+_TWO_TEXTS_TEMPLATE = "[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1"
+_TEMPLATES: dict[Kind, str] = {
+    "query": _ONE_TEXT_TEMPLATE,
+    "passage": "[CLS]:0 [SEP]:0 $A:1 [SEP]:1",
+    "pair": _ONE_TEXT_TEMPLATE,
+}
+_SPECIAL_TOKENS = ("unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+_LONGEST_WORD = 100  # characters; a longer word becomes [UNK]
 
 
 class _Tokenizer(PreTrainedTokenizerFast):  # type: ignore[no-untyped-call]
     """A tokenizer that is saved under a class name of transformers 4 and 5."""
 
 
+# Both versions save the name of the tokenizer's class, and load the class by this name.
 _Tokenizer.__name__ = "PreTrainedTokenizerFast"
 
 
-def official_tokenizer(start_tokenizer: Any, kind: Kind, length: int) -> PreTrainedTokenizerFast:
+def official_tokenizer(start_tokenizer: Any, kind: Kind, max_length: int) -> PreTrainedTokenizerFast:
     """Return the official tokenizer of a ``kind`` of input, with the vocabulary of another tokenizer.
 
-    ``length`` is the longest input in tokens, special tokens included. Raises :class:`InputError` if the vocabulary is
-    not a WordPiece vocabulary, or lacks the unk, sep, pad or cls token.
+    ``max_length`` is the longest input in tokens, special tokens included. Raises :class:`InputError` if the vocabulary
+    is not a WordPiece vocabulary, or lacks the unk, sep, pad or cls token.
     """
-    backend = getattr(start_tokenizer, "backend_tokenizer", None)
-    if backend is None or not isinstance(backend.model, WordPiece):
-        name = getattr(start_tokenizer, "name_or_path", "") or type(start_tokenizer).__name__
-        raise InputError("official inputs need a WordPiece vocabulary, for example BERT's or ERNIE's", path=name)
-    special = {f"{name}_token": getattr(start_tokenizer, f"{name}_token") for name in _SPECIAL}
-    if missing := [name for name, token in special.items() if token is None and name != "mask_token"]:
-        raise InputError(f"official inputs need a vocabulary with {', '.join(missing)}")
-    tokenizer = Tokenizer(
-        WordPiece(
-            json.loads(backend.to_str())["model"]["vocab"],
-            unk_token=special["unk_token"],
-            max_input_chars_per_word=100,
+    start_backend = getattr(start_tokenizer, "backend_tokenizer", None)
+    if start_backend is None or not isinstance(start_backend.model, WordPiece):
+        tokenizer_name = getattr(start_tokenizer, "name_or_path", "") or type(start_tokenizer).__name__
+        raise InputError(
+            "official inputs need a WordPiece vocabulary, for example BERT's or ERNIE's", path=tokenizer_name
         )
+    special_tokens = _read_special_tokens(start_tokenizer)
+    vocabulary = json.loads(start_backend.to_str())["model"]["vocab"]
+    backend = Tokenizer(
+        WordPiece(vocabulary, unk_token=special_tokens["unk_token"], max_input_chars_per_word=_LONGEST_WORD)
     )
-    tokenizer.normalizer = normalizers.Sequence(
+    backend.normalizer = normalizers.Sequence(
         [
             normalizers.Replace(" ", ""),
             # In Python, the lower case of Σ at the end of a word is ς. In BertNormalizer, it is σ.
@@ -66,19 +72,39 @@ def official_tokenizer(start_tokenizer: Any, kind: Kind, length: int) -> PreTrai
         ]
     )
     # BERT splits around these Chinese characters, but the library's BertNormalizer does not.
-    forgotten = pre_tokenizers.Split(Regex("[\U0002b820-\U0002b91f]"), "isolated")
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([forgotten, pre_tokenizers.BertPreTokenizer()])
-    ids = {name: tokenizer.token_to_id(special[f"{name}_token"]) for name in ("cls", "sep")}
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single=_SINGLE[kind], pair=_TWO, special_tokens=[("[CLS]", ids["cls"]), ("[SEP]", ids["sep"])]
+    rare_characters = pre_tokenizers.Split(Regex("[\U0002b820-\U0002b91f]"), "isolated")
+    backend.pre_tokenizer = pre_tokenizers.Sequence([rare_characters, pre_tokenizers.BertPreTokenizer()])
+    backend.post_processor = processors.TemplateProcessing(
+        single=_TEMPLATES[kind],
+        pair=_TWO_TEXTS_TEMPLATE,
+        special_tokens=[
+            ("[CLS]", backend.token_to_id(special_tokens["cls_token"])),
+            ("[SEP]", backend.token_to_id(special_tokens["sep_token"])),
+        ],
     )
-    tokenizer.decoder = decoders.WordPiece(prefix="##")
-    return _Tokenizer(  # type: ignore[no-untyped-call]
-        tokenizer_object=tokenizer,
-        model_max_length=length,
+    backend.decoder = decoders.WordPiece(prefix="##")
+    tokenizer = _Tokenizer(  # type: ignore[no-untyped-call]
+        tokenizer_object=backend,
+        model_max_length=max_length,
         model_input_names=["input_ids", "token_type_ids", "attention_mask"],
         padding_side="right",
         truncation_side="right",
         split_special_tokens=True,
-        **{name: token for name, token in special.items() if token is not None},
+        **special_tokens,
     )
+    return tokenizer
+
+
+def _read_special_tokens(tokenizer: Any) -> dict[str, str]:
+    """Return the special tokens that a tokenizer has, by attribute. Only the mask token may be missing."""
+    special_tokens = {}
+    missing_tokens = []
+    for attribute in _SPECIAL_TOKENS:
+        token = getattr(tokenizer, attribute)
+        if token is not None:
+            special_tokens[attribute] = token
+        elif attribute != "mask_token":
+            missing_tokens.append(attribute)
+    if missing_tokens:
+        raise InputError(f"official inputs need a vocabulary with {', '.join(missing_tokens)}")
+    return special_tokens

@@ -14,6 +14,7 @@ from builders.core.shares import report_share
 
 Numbers = npt.NDArray[Any]  # real numbers in at most 64 bits
 _LARGEST_NUMBER_BYTES = 8
+_REAL_DTYPES = "biuf"  # kinds of NumPy's real dtypes: bool, signed and unsigned integer, float
 _LARGEST_EXACT_INTEGER = 2**53  # larger integers are rounded by a float
 ENCODER_EXPECTED = (
     "expected a function of a list of texts, an object with encode, or an object with encode_query and encode_document"
@@ -44,60 +45,76 @@ class OwnModel:
 
         Raises :class:`WrongOutput` if the model returns other vectors than ``dimensions`` finite numbers per text.
         """
-        parts: list[Numbers] = []
+        batch_vectors: list[Numbers] = []
         for start in range(0, len(texts), self.batch_size):
             batch = list(texts[start : start + self.batch_size])
-            expected = f"an array of shape ({len(batch)}, dimensions)"
-            count = len(batch)  # before the call, because a function may empty the list
-            rows = self._numbers(self.function(batch), expected)
-            if rows.ndim != 2 or len(rows) != count or rows.shape[1] == 0:
-                raise self._wrong(expected, describe(rows))
-            dimensions = dimensions or rows.shape[1]
-            if rows.shape[1] != dimensions:
-                raise self._wrong(f"{dimensions} dimensions, as in earlier calls", f"{rows.shape[1]} dimensions")
-            parts.append(rows.astype(np.float64))  # a copy, because a model may return the same buffer at each call
-            report_share((start + count) / len(texts))
-        return np.concatenate(parts) if parts else np.empty((0, dimensions or 0))
+            text_count = len(batch)  # before the call, because a function may empty the list
+            expected = f"an array of shape ({text_count}, dimensions)"
+            vectors = self._to_numbers(self.function(batch), expected)
+            if vectors.ndim != 2 or len(vectors) != text_count or vectors.shape[1] == 0:
+                raise self._wrong_output(expected, describe(vectors))
+            dimensions = dimensions or vectors.shape[1]
+            if vectors.shape[1] != dimensions:
+                raise self._wrong_output(
+                    f"{dimensions} dimensions, as in earlier calls", f"{vectors.shape[1]} dimensions"
+                )
+            # A copy, because a model may return the same buffer at each call.
+            batch_vectors.append(vectors.astype(np.float64))
+            report_share((start + text_count) / len(texts))
+        if not batch_vectors:
+            return np.empty((0, dimensions or 0))
+        return np.concatenate(batch_vectors)
 
     def scores(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
         """Return the score of every pair. Raises :class:`WrongOutput` for another output than finite numbers."""
-        scores: list[float] = []  # Python's numbers, because NumPy would round integers of different types
+        # Python's numbers, because NumPy would round integers of different types.
+        scores: list[float] = []
         for start in range(0, len(pairs), self.batch_size):
             batch = list(pairs[start : start + self.batch_size])
-            count = len(batch)
-            batch_scores = self._numbers(self.function(batch), f"an array of shape ({count},)")
+            pair_count = len(batch)  # before the call, because a function may empty the list
+            expected = f"an array of shape ({pair_count},)"
+            batch_scores = self._to_numbers(self.function(batch), expected)
+            # Many re-rankers return a column of scores.
             if batch_scores.ndim == 2 and batch_scores.shape[1] == 1:
                 batch_scores = batch_scores[:, 0]
-            if batch_scores.shape != (count,):
-                raise self._wrong(f"an array of shape ({count},)", describe(batch_scores))
+            if batch_scores.shape != (pair_count,):
+                raise self._wrong_output(expected, describe(batch_scores))
             scores += batch_scores.tolist()
-            report_share((start + count) / len(pairs))
-        return _as_floats(scores)
+            report_share((start + pair_count) / len(pairs))
+        return _to_floats(scores)
 
-    def _numbers(self, returned: Any, expected: str) -> Numbers:
-        """Return real, finite numbers. Raises :class:`WrongOutput`."""
-        if inspect.isawaitable(returned):
-            if inspect.iscoroutine(returned):
-                returned.close()
-            raise self._wrong(expected, "a coroutine; pass a function that is not async")
+    def _to_numbers(self, model_output: Any, expected: str) -> Numbers:
+        """Return a model's output as real, finite numbers of at most 64 bits.
+
+        ``expected`` is the expected output, for the error. Raises :class:`WrongOutput` for another output.
+        """
+        if inspect.isawaitable(model_output):
+            if inspect.iscoroutine(model_output):
+                # Otherwise Python warns that the coroutine was never awaited.
+                model_output.close()
+            raise self._wrong_output(expected, "a coroutine; pass a function that is not async")
         try:
-            array = to_array(returned)
+            numbers = to_array(model_output)
         except (TypeError, ValueError, RuntimeError, AttributeError):
-            array = None
-        if array is None or array.dtype.kind not in "biuf":
-            raise self._wrong(expected, describe(returned if array is None else array))
-        if not np.isfinite(array).all():
-            raise self._wrong("finite numbers", "NaN or infinity")
-        if array.dtype.itemsize <= _LARGEST_NUMBER_BYTES:
-            return array
+            numbers = None
+        if numbers is None:
+            raise self._wrong_output(expected, describe(model_output))
+        if numbers.dtype.kind not in _REAL_DTYPES:
+            raise self._wrong_output(expected, describe(numbers))
+        if not np.isfinite(numbers).all():
+            raise self._wrong_output("finite numbers", "NaN or infinity")
+        if numbers.dtype.itemsize <= _LARGEST_NUMBER_BYTES:
+            return numbers
+        # Numbers of 80 or 128 bits may overflow in 64 bits, or become 0.
         with np.errstate(over="ignore", under="ignore"):
-            narrow = array.astype(np.float64)
-        if not np.isfinite(narrow).all() or ((narrow == 0) & (array != 0)).any():
-            raise self._wrong("numbers that 64 bits can hold", "larger or smaller numbers")
-        return narrow
+            narrow_numbers = numbers.astype(np.float64)
+        has_vanished = (narrow_numbers == 0) & (numbers != 0)
+        if not np.isfinite(narrow_numbers).all() or has_vanished.any():
+            raise self._wrong_output("numbers that 64 bits can hold", "larger or smaller numbers")
+        return narrow_numbers
 
-    def _wrong(self, expected: str, returned: str) -> WrongOutput:
-        return WrongOutput(f"{self.name}: expected {expected}, found {returned}")
+    def _wrong_output(self, expected: str, received: str) -> WrongOutput:
+        return WrongOutput(f"{self.name}: expected {expected}, found {received}")
 
 
 def open_own_encoder(model: object, task: str, batch_size: int) -> OwnModel:
@@ -105,40 +122,48 @@ def open_own_encoder(model: object, task: str, batch_size: int) -> OwnModel:
 
     Raises :class:`UsageError` if the object is no encoder.
     """
-    name = name_of(model)
+    model_name = name_of(model)
     expect_instance(model, ENCODER_EXPECTED)
-    sides = [callable(getattr(model, side, None)) for side in ("encode_query", "encode_document")]
-    has_encode = callable(getattr(model, "encode", None))
-    if callable(getattr(model, f"encode_{task}", None)) and (has_encode or all(sides)):
-        return OwnModel(name, getattr(model, f"encode_{task}"), batch_size)
+    has_encode = _has_method(model, "encode")
+    has_encode_query = _has_method(model, "encode_query")
+    has_encode_document = _has_method(model, "encode_document")
+    # The task's own method comes first, but only if the model can also encode the other task.
+    if _has_method(model, f"encode_{task}") and (has_encode or (has_encode_query and has_encode_document)):
+        return OwnModel(model_name, getattr(model, f"encode_{task}"), batch_size)
     if has_encode:
-        return OwnModel(name, model.encode, batch_size)  # type: ignore[attr-defined]
-    if callable(getattr(model, "predict", None)):
-        raise UsageError(f"model: {name} scores pairs; name the run to re-rank by run=RUN")
-    if callable(model) and not any(sides):
-        return OwnModel(name, model, batch_size)
-    raise UsageError(f"model: {ENCODER_EXPECTED}, found {name}")
+        return OwnModel(model_name, model.encode, batch_size)  # type: ignore[attr-defined]
+    if _has_method(model, "predict"):
+        raise UsageError(f"model: {model_name} scores pairs; name the run to re-rank by run=RUN")
+    if callable(model) and not (has_encode_query or has_encode_document):
+        return OwnModel(model_name, model, batch_size)
+    raise UsageError(f"model: {ENCODER_EXPECTED}, found {model_name}")
+
+
+def _has_method(model: object, method_name: str) -> bool:
+    return callable(getattr(model, method_name, None))
 
 
 def open_own_reranker(model: object, batch_size: int) -> OwnModel:
     """Return the function of a user's re-ranker. Raises :class:`UsageError` if the object is no re-ranker."""
     expect_instance(model, RERANKER_EXPECTED)
+    model_name = name_of(model)
     predict = getattr(model, "predict", None)
     if callable(predict):
-        return OwnModel(name_of(model), predict, batch_size)
+        return OwnModel(model_name, predict, batch_size)
     if callable(model):
-        return OwnModel(name_of(model), model, batch_size)
-    raise UsageError(f"model: {RERANKER_EXPECTED}, found {name_of(model)}")
+        return OwnModel(model_name, model, batch_size)
+    raise UsageError(f"model: {RERANKER_EXPECTED}, found {model_name}")
 
 
 def is_encoder(model: object) -> bool:
     """True for an object that encodes texts, also if it could score pairs by calling it."""
-    has_methods = any(callable(getattr(model, name, None)) for name in ("encode", "encode_query"))
-    return has_methods and not callable(getattr(model, "predict", None))
+    can_encode = _has_method(model, "encode") or _has_method(model, "encode_query")
+    return can_encode and not _has_method(model, "predict")
 
 
 def expect_instance(model: object, expected: str) -> None:
     """Raise :class:`UsageError` for a class in place of its instance."""
+    # A class has the methods of its instances, but calling these methods would fail later.
     if inspect.isclass(model):
         raise UsageError(f"model: {expected}, found the class {model.__name__}; pass an instance")
 
@@ -149,45 +174,73 @@ def name_of(model: object) -> str:
     return name if isinstance(name, str) else type(model).__name__
 
 
-def to_array(returned: Any) -> Numbers | None:
+def to_array(model_output: Any) -> Numbers | None:
     """Return a model's output as an array of NumPy, or None for an object that holds no array."""
+    # Only a process that has imported PyTorch can have a tensor.
     torch = sys.modules.get("torch")
-    if torch is not None and isinstance(returned, torch.Tensor):
-        tensor = returned.detach().cpu().to_dense()
-        # NumPy has no bfloat16. Integers stay, because floats would round large ones.
-        array: Numbers = (tensor.double() if tensor.is_floating_point() else tensor.resolve_conj()).numpy()
-        return array
-    if hasattr(returned, "toarray"):  # a sparse matrix of SciPy
-        return np.asarray(returned.toarray())
-    if isinstance(returned, np.ma.MaskedArray):
-        return None if np.ma.is_masked(returned) else np.asarray(returned.data)
-    if isinstance(returned, list | tuple):
-        rows = [to_array(row) if hasattr(row, "__len__") and not isinstance(row, str) else row for row in returned]
-        return None if any(row is None for row in rows) else np.array(rows)
+    if torch is not None and isinstance(model_output, torch.Tensor):
+        return _tensor_to_array(model_output)
+    if hasattr(model_output, "toarray"):  # a sparse matrix of SciPy
+        return np.asarray(model_output.toarray())
+    if isinstance(model_output, np.ma.MaskedArray):
+        if np.ma.is_masked(model_output):
+            return None
+        return np.asarray(model_output.data)
+    if isinstance(model_output, list | tuple):
+        return _list_to_array(model_output)
     # The array interfaces of other libraries. Without them, NumPy would wrap any object in an array of one object.
-    if hasattr(returned, "__array__") or hasattr(returned, "__array_interface__") or isinstance(returned, memoryview):
-        return np.asarray(returned)
+    has_array_interface = hasattr(model_output, "__array__") or hasattr(model_output, "__array_interface__")
+    if has_array_interface or isinstance(model_output, memoryview):
+        return np.asarray(model_output)
     return None
 
 
-def describe(returned: Any) -> str:
+def _tensor_to_array(tensor: Any) -> Numbers:
+    dense_tensor = tensor.detach().cpu().to_dense()
+    if dense_tensor.is_floating_point():
+        dense_tensor = dense_tensor.double()  # NumPy has no bfloat16
+    # Integers keep their type, because floats would round large ones.
+    array: Numbers = dense_tensor.resolve_conj().numpy()
+    return array
+
+
+def _list_to_array(model_output: list[Any] | tuple[Any, ...]) -> Numbers | None:
+    """Return a list of numbers or of arrays as one array, or None if one of its items holds no array."""
+    rows = []
+    for item in model_output:
+        if hasattr(item, "__len__") and not isinstance(item, str):
+            item = to_array(item)
+        if item is None:
+            return None
+        rows.append(item)
+    return np.array(rows)
+
+
+def describe(model_output: Any) -> str:
     """Describe a model's output for an error."""
-    if isinstance(returned, np.ma.MaskedArray):
+    if isinstance(model_output, np.ma.MaskedArray):
         return "a masked array"
-    if isinstance(returned, np.ndarray):
-        kind = "" if returned.dtype.kind in "biuf" else f" and dtype {returned.dtype}"
-        return f"an array of shape {returned.shape}{kind}"
-    if isinstance(returned, list | tuple):
-        return f"a {type(returned).__name__} of {len(returned)} values that are no rows of numbers of one width"
-    return "None" if returned is None else f"a value of type {type(returned).__name__}"
+    if isinstance(model_output, np.ndarray):
+        if model_output.dtype.kind in _REAL_DTYPES:
+            return f"an array of shape {model_output.shape}"
+        return f"an array of shape {model_output.shape} and dtype {model_output.dtype}"
+    type_name = type(model_output).__name__
+    if isinstance(model_output, list | tuple):
+        return f"a {type_name} of {len(model_output)} values that are no rows of numbers of one width"
+    if model_output is None:
+        return "None"
+    return f"a value of type {type_name}"
 
 
-def _as_floats(scores: list[float]) -> list[float]:
-    """Return scores as floats. Integers that floats would round are given relative to the highest integer."""
+def _to_floats(scores: list[float]) -> list[float]:
+    """Return scores as floats. Integers that floats would round are given relative to the highest integer.
+
+    For example, 2**60 and 2**60 + 1 are the same float. They become -1.0 and 0.0, in the same order.
+    """
     are_integers = all(isinstance(score, int) for score in scores)
     if are_integers and max(map(abs, scores), default=0) > _LARGEST_EXACT_INTEGER:
-        highest = max(scores)
-        return [float(score - highest) for score in scores]
+        highest_score = max(scores)
+        return [float(score - highest_score) for score in scores]
     return [float(score) for score in scores]
 
 

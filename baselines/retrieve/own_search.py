@@ -44,10 +44,12 @@ if TYPE_CHECKING:
     from baselines.retrieve.dense import OpenDense
 
 BATCH_SIZE = 256  # texts or pairs per call
-_LARGEST_EXPONENT = 700  # products of 32-bit numbers are between 2**-298 and 2**300, and 64 bits hold 2**1000
+# Highest power of two by which a score is multiplied. Products of 32-bit numbers are between 2**-298 and 2**300, and 64
+# bits hold 2**1000.
+_LARGEST_EXPONENT = 700
 # Two texts that most models tell apart. Vectors of an API vary slightly between calls, but the dimension in which the
 # two texts differ most does not vary.
-_PROBES = ["在北京的冬天我们可以怎么找到一个问题的答案", "水"]
+_PROBE_TEXTS = ["在北京的冬天我们可以怎么找到一个问题的答案", "水"]
 Group = tuple[str, list[str]]  # text of a query, ids of its passages
 
 
@@ -93,30 +95,35 @@ class OwnEncoderSearch:
 
     def __init__(self, model: object, settings: OwnSettings) -> None:
         self._batch_size = settings.batch_size or BATCH_SIZE
-        self._queries = open_own_encoder(model, "query", self._batch_size)
-        self._passages = open_own_encoder(model, "document", self._batch_size)
+        self._query_model = open_own_encoder(model, "query", self._batch_size)
+        self._passage_model = open_own_encoder(model, "document", self._batch_size)
         self._query_prompt = settings.query_prompt or ""
         self._passage_prompt = settings.passage_prompt or ""
         self._similarity = settings.similarity or similarity_of(model)
-        probes = [self.encode_queries(_PROBES), self.encode_passages(_PROBES)]
-        if probes[0].shape != probes[1].shape:
-            query_dim, passage_dim = probes[0].shape[1], probes[1].shape[1]
+        # The vectors of two texts show the number of dimensions, and tell models of the same name apart.
+        query_probes = self.encode_queries(_PROBE_TEXTS)
+        passage_probes = self.encode_passages(_PROBE_TEXTS)
+        query_dim = query_probes.shape[1]
+        passage_dim = passage_probes.shape[1]
+        if query_dim != passage_dim:
             raise InputError(
-                f"{self._queries.name}: queries have {query_dim} dimensions, but passages have {passage_dim}"
+                f"{self._query_model.name}: queries have {query_dim} dimensions, but passages have {passage_dim}"
             )
-        self.dim = probes[0].shape[1]
-        self._fingerprint = [int(np.abs(first - second).argmax()) for first, second in probes]
+        self.dim = query_dim
+        self._fingerprint = [_widest_dimension(query_probes), _widest_dimension(passage_probes)]
 
     def encode_queries(self, texts: Sequence[str], dim: int | None = None) -> Numbers:
         prompted = [self._query_prompt + text for text in texts]
-        return self._scaled(self._queries.vectors(prompted, dim))
+        return self._scale(self._query_model.vectors(prompted, dim))
 
     def encode_passages(self, texts: Sequence[str], dim: int | None = None) -> Numbers:
         prompted = [self._passage_prompt + text for text in texts]
-        return self._scaled(self._passages.vectors(prompted, dim))
+        return self._scale(self._passage_model.vectors(prompted, dim))
 
-    def _scaled(self, vectors: Numbers) -> Numbers:
-        return unit_rows(vectors) if self._similarity == "cosine" else vectors
+    def _scale(self, vectors: Numbers) -> Numbers:
+        if self._similarity == "cosine":
+            return unit_rows(vectors)
+        return vectors
 
     def stored(self, texts: SearchedTexts, index: Path, rows: Rows | None = None) -> OwnVectors:
         """Return the vectors of all passages, in the folder ``index``, or only of ``rows``, in a folder beside it.
@@ -124,46 +131,59 @@ class OwnEncoderSearch:
         Passages that any of these folders has are not encoded again.
         """
         passages = texts.passages()
-        about = {
-            "model": self._queries.name,
+        dependencies = {  # everything that the vectors depend on
+            "model": self._query_model.name,
             "fingerprint": self._fingerprint,
             "passage_prompt": self._passage_prompt,
             "similarity": self._similarity,
             "corpus": texts.release.fingerprint(texts.corpus, "corpus"),
             "dim": self.dim,
         }
-        parts = index.with_name(f"{index.name}.parts")
-        folder = index
+        # Vectors of some rows are in a folder beside the index, because the index itself has all rows.
+        parts_folder = index.with_name(f"{index.name}.parts")
+        vectors_folder = index
         if rows is not None:
-            parts.mkdir(parents=True, exist_ok=True)
-            folder = parts / f"own-{key_of(rows.tolist())}"  # named models have folders of other names
+            parts_folder.mkdir(parents=True, exist_ok=True)
+            # Named models have folders of other names.
+            vectors_folder = parts_folder / f"own-{key_of(rows.tolist())}"
         vectors = build_vectors(
-            folder,
-            about,
+            vectors_folder,
+            dependencies,
             corpus_rows=len(passages),
             chosen=rows,
             texts_of=passages.texts,
-            encode=lambda some_texts: self.encode_passages(some_texts, self.dim),
+            encode=lambda batch_texts: self.encode_passages(batch_texts, self.dim),
             texts_per_call=self._batch_size,
-            sources=[index, *sorted(parts.glob("own-*"))],
+            sources=[index, *sorted(parts_folder.glob("own-*"))],
         )
         if vectors.zeros:
             log.warning("%d of %d passages have a vector of zeros", vectors.zeros, vectors.rows)
         return vectors
 
     def query_vectors(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int32]]:
-        """Return vectors divided by powers of two, and the exponents, shape (queries,)."""
+        """Return vectors divided by powers of two, and the exponents of these powers, shape (queries,).
+
+        The division gives numbers of any magnitude a place in 32 bits. :func:`_restore` multiplies the scores again.
+        """
         with progress(total=len(texts), unit="query", label="encode queries") as bar, bar.task(len(texts)):
             vectors = self.encode_queries(texts, self.dim)
-        zeros = int((vectors == 0).all(axis=1).sum())
-        if zeros == len(texts) and zeros:
-            raise WrongOutput(f"{self._queries.name}: expected vectors, found only zeros for all queries")
-        if zeros:
+        zero_count = int((vectors == 0).all(axis=1).sum())
+        if zero_count == len(texts) and zero_count:
+            raise WrongOutput(f"{self._query_model.name}: expected vectors, found only zeros for all queries")
+        if zero_count:
             log.warning(
-                "%d of %d queries have a vector of zeros, so their hits are in the order of ids", zeros, len(texts)
+                "%d of %d queries have a vector of zeros, so their hits are in the order of ids", zero_count, len(texts)
             )
-        exponents = np.frexp(np.abs(vectors).max(axis=1, initial=0))[1]
-        return to_32_bits(np.ldexp(vectors, -exponents[:, None]), self._queries.name), exponents
+        largest_numbers = np.abs(vectors).max(axis=1, initial=0)
+        _, exponents = np.frexp(largest_numbers)
+        scaled_vectors = np.ldexp(vectors, -exponents[:, None])
+        return to_32_bits(scaled_vectors, self._query_model.name), exponents
+
+
+def _widest_dimension(probe_vectors: Numbers) -> int:
+    """Return the dimension in which the vectors of the two probe texts differ most."""
+    first_vector, second_vector = probe_vectors
+    return int(np.abs(first_vector - second_vector).argmax())
 
 
 def search_by_encoder(
@@ -185,10 +205,12 @@ def search_by_encoder(
         passages = texts.passages()
         nearest_rows = nearest(vectors, query_vectors, passages, ["cpu"], top_k)
         hits_by_query = {}
-        for (query_id, _), exponent, (rows, scores) in zip(queries, exponents.tolist(), nearest_rows, strict=True):
+        for (query_id, _), exponent, (rows, scaled_scores) in zip(
+            queries, exponents.tolist(), nearest_rows, strict=True
+        ):
             raise_if_stopped()
-            whole_scores = _restore(scores, exponent)
-            hits = zip(passages.ids(rows.tolist()), whole_scores, strict=True)
+            passage_ids = passages.ids(rows.tolist())
+            hits = zip(passage_ids, _restore(scaled_scores, exponent), strict=True)
             hits_by_query[query_id] = best_first(hits)[:top_k]
     return hits_by_query
 
@@ -199,9 +221,10 @@ def _restore(scores: Scores, exponent: int) -> list[float]:
     The product of extreme queries and passages is beyond 64 bits. Such scores get a smaller or larger factor, because
     scores are compared only within a query.
     """
-    factor = min(max(exponent, -_LARGEST_EXPONENT), _LARGEST_EXPONENT)
-    restored = np.ldexp(scores, factor)
-    return [float(f"{score:.9g}") for score in restored]  # nine digits identify 24 binary digits
+    limited_exponent = min(max(exponent, -_LARGEST_EXPONENT), _LARGEST_EXPONENT)
+    restored_scores = np.ldexp(scores, limited_exponent)
+    # Nine digits identify 24 binary digits.
+    return [float(f"{score:.9g}") for score in restored_scores]
 
 
 def rerank_by_object(
@@ -218,57 +241,71 @@ def rerank_by_object(
     Further passages follow in their old order. Raises :class:`InputError` for an unknown query or passage.
     """
     expect_hits(first_run)
-    queries = dict(texts.queries())
+    query_texts = dict(texts.queries())
     passages = texts.passages()
+
+    # Collect the passages to score, and report unknown ids before the model is opened.
+    rankings: dict[str, list[str]] = {}
     groups: list[Group] = []
-    rankings = {query_id: list(dict.fromkeys(ids)) for query_id, ids in first_run.rankings.items()}
-    for query_id, ids in rankings.items():
-        if query_id not in queries:
+    for query_id, passage_ids in first_run.rankings.items():
+        rankings[query_id] = list(dict.fromkeys(passage_ids))
+        if query_id not in query_texts:
             raise InputError(f"has a query {query_id!r} that the split {texts.split!r} lacks", path=first_run.path)
-        passages.expect(ids, first_run.path)
-        groups.append((queries[query_id], ids[:top_k]))
+        passages.expect(rankings[query_id], first_run.path)
+        groups.append((query_texts[query_id], rankings[query_id][:top_k]))
+
+    # Score the passages by the kind of object that the user has passed.
     if is_sentence_transformer(model):
         retriever = open_sentence_transformer(model, settings)
         with _index_folder(index) as folder:
             scores, _ = retriever.scores(texts.release, texts.corpus, folder, groups)
     elif is_encoder(model):
-        scores = _similarities(OwnEncoderSearch(model, settings), texts, groups, index)
+        scores = _score_by_encoder(OwnEncoderSearch(model, settings), texts, groups, index)
     else:
         reranker = open_own_reranker(model, settings.batch_size or BATCH_SIZE)
-        scores = _pair_scores(reranker, passages, groups, settings.query_prompt or "")
-    pairs = zip(rankings.items(), scores, strict=True)
-    return {query_id: reorder_passages(ids, query_scores) for (query_id, ids), query_scores in pairs}
+        scores = _score_by_reranker(reranker, passages, groups, settings.query_prompt or "")
+
+    hits_by_query = {}
+    for (query_id, passage_ids), query_scores in zip(rankings.items(), scores, strict=True):
+        hits_by_query[query_id] = reorder_passages(passage_ids, query_scores)
+    return hits_by_query
 
 
-def _pair_scores(
+def _score_by_reranker(
     reranker: OwnModel, passages: Passages, groups: Sequence[Group], query_prompt: str
 ) -> list[list[float]]:
+    """Return a re-ranker's scores of each query's passages."""
+    pair_count = sum(len(passage_ids) for _, passage_ids in groups)
     scores = []
-    with progress(total=sum(len(ids) for _, ids in groups), unit="pair", label="rerank") as bar:
-        for query_text, ids in groups:
-            passage_texts = passages.texts(passages.rows(ids).tolist())
-            with bar.task(len(ids)):
-                scores.append(reranker.scores([(query_prompt + query_text, text) for text in passage_texts]))
+    with progress(total=pair_count, unit="pair", label="rerank") as bar:
+        for query_text, passage_ids in groups:
+            passage_texts = passages.texts(passages.rows(passage_ids).tolist())
+            pairs = [(query_prompt + query_text, passage_text) for passage_text in passage_texts]
+            with bar.task(len(pairs)):
+                scores.append(reranker.scores(pairs))
     return scores
 
 
-def _similarities(
+def _score_by_encoder(
     encoder: OwnEncoderSearch, texts: SearchedTexts, groups: Sequence[Group], index: Path | None
 ) -> list[list[float]]:
     """Return the similarity of each query to each of its passages. A passage of several queries is encoded once."""
     passages = texts.passages()
-    rows_by_group = [passages.rows(ids) for _, ids in groups]
-    rows: Rows = np.unique(np.concatenate([np.empty(0, np.int64), *rows_by_group]))
-    if not len(rows):
+    rows_by_group = [passages.rows(passage_ids) for _, passage_ids in groups]
+    # The empty array keeps the type of the rows if there is no group.
+    distinct_rows: Rows = np.unique(np.concatenate([np.empty(0, np.int64), *rows_by_group]))
+    if not len(distinct_rows):
         return [[] for _ in groups]
     scores = []
     with _index_folder(index) as folder:
-        vectors = encoder.stored(texts, folder, rows)
-        query_vectors, exponents = encoder.query_vectors([text for text, _ in groups])
-        for number, group_rows in enumerate(rows_by_group):
-            passage_vectors = vectors.at(np.searchsorted(rows, group_rows))
-            repeated = np.repeat(query_vectors[number : number + 1], len(group_rows), axis=0)
-            scores.append(_restore(pair_scores(repeated, passage_vectors), int(exponents[number])))
+        vectors = encoder.stored(texts, folder, distinct_rows)
+        query_vectors, exponents = encoder.query_vectors([query_text for query_text, _ in groups])
+        for query_number, group_rows in enumerate(rows_by_group):
+            passage_vectors = vectors.at(np.searchsorted(distinct_rows, group_rows))
+            query_vector = query_vectors[query_number : query_number + 1]
+            repeated_query = np.repeat(query_vector, len(group_rows), axis=0)
+            scaled_scores = pair_scores(repeated_query, passage_vectors)
+            scores.append(_restore(scaled_scores, int(exponents[query_number])))
     return scores
 
 

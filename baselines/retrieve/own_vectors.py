@@ -34,12 +34,13 @@ from builders.core.progress import progress
 from builders.core.typed import read_json
 
 MANIFEST = "manifest.json"
-_VECTORS = "vectors"
+_VECTORS_FILE = "vectors"
 _NUMBER_BYTES = 4
 # If the largest number of a model is below 2**-102, then numbers of a millionth of it have fewer digits in 32 bits.
-_SMALLEST = 2.0**-102
-_REMEDY = "{} all vectors by a constant, or compare by cosine"
-_PART = 256  # texts whose vectors are written together
+_SMALLEST_MAXIMUM = 2.0**-102
+# A stored norm is rounded up by this factor, because bounds of scores rely on it.
+_NORM_ROUNDING = 1.0001
+_TEXTS_PER_WRITE = 256  # texts whose vectors are written together
 
 
 class _Manifest(msgspec.Struct):
@@ -87,27 +88,30 @@ class OwnVectors:
         """Power of two that gives the longest vector a norm below 1."""
         return int(np.frexp(self.longest)[1])
 
+    def _map_file(self) -> Floats:
+        return np.memmap(self.path, np.float32, "r", shape=(self.rows, self.dim))
+
     def blocks(self, rows: int = BLOCK) -> Iterator[tuple[int, Floats]]:
         """Yield (first row, at most ``rows`` vectors), in order."""
-        stored = np.memmap(self.path, np.float32, "r", shape=(self.rows, self.dim))
+        file_vectors = self._map_file()
         for start in range(0, self.rows, rows):
-            yield start, np.asarray(stored[start : start + rows])
+            yield start, np.asarray(file_vectors[start : start + rows])
 
-    def at(self, places: Rows) -> Floats:
-        """Return the vectors at places of the file."""
-        stored = np.memmap(self.path, np.float32, "r", shape=(self.rows, self.dim))
-        return np.asarray(stored[places])
+    def at(self, positions: Rows) -> Floats:
+        """Return the vectors at positions of the file."""
+        return np.asarray(self._map_file()[positions])
 
-    def places(self, rows: Rows) -> Rows:
-        """Return the places of rows of the corpus in the file. A row that the file lacks has the place -1."""
+    def positions_of(self, corpus_rows: Rows) -> Rows:
+        """Return the positions of rows of the corpus in the file. A row that the file lacks has the position -1."""
         if self.chosen is None:
-            return rows
-        places = np.minimum(np.searchsorted(self.chosen, rows), self.rows - 1)
-        return np.where(self.chosen[places] == rows, places, -1)
+            return corpus_rows
+        # searchsorted returns the position of the next higher row if the file lacks a row, and the end after the last.
+        positions = np.minimum(np.searchsorted(self.chosen, corpus_rows), self.rows - 1)
+        return np.where(self.chosen[positions] == corpus_rows, positions, -1)
 
 
 def build_vectors(
-    folder: Path,
+    index_folder: Path,
     about: dict[str, Any],
     *,
     corpus_rows: int,
@@ -120,7 +124,7 @@ def build_vectors(
     """Encode rows of a corpus into a folder, or reuse the folder's vectors. An interrupted build resumes.
 
     Args:
-        folder: the folder to write. A folder of another model is replaced.
+        index_folder: the folder to write. A folder of another model is replaced.
         about: everything that the vectors depend on, as JSON values, with ``dim``.
         corpus_rows: number of rows of the corpus.
         chosen: the rows to encode, in ascending order (None: all rows).
@@ -130,58 +134,106 @@ def build_vectors(
         sources: further folders of this function. Their vectors are reused if they have the same ``about``.
 
     Raises:
-        InputError: ``folder`` has other files, another call has just written the folder for another model, or a vector
+        InputError: the folder has other files, another call has just written the folder for another model, or a vector
             has numbers that 32 bits cannot hold.
     """
-    folder = check_output(folder, "an index", MANIFEST)
-    check_place(folder)
-    key = key_of({**about, "rows": None if chosen is None else chosen.tolist()})
-    known_states = states_of_output(folder, MANIFEST)
-    with work_beside(folder, key, wait=True) as work:
-        rows = np.arange(corpus_rows) if chosen is None else chosen
-        stored = _open_stored(folder, about, corpus_rows)
-        if stored is not None and np.array_equal(stored.places(rows), np.arange(stored.rows)):
-            log.info("%s: already encoded", folder)
-            return stored
-        expect_known_output(folder, MANIFEST, known_states)
-        reused = _open_sources(sources, about, corpus_rows)
-        path = work / _VECTORS
-        row_bytes = about["dim"] * _NUMBER_BYTES
-        done = path.stat().st_size // row_bytes if path.exists() else 0
-        if done:
-            log.info("%s: %d of %d texts are encoded already", folder, done, len(rows))
-        part = max(_PART // texts_per_call, 1) * texts_per_call
-        with (
-            open(path, "ab") as file,
-            progress(total=len(rows), unit="text", label="encode", done=done) as bar,
-        ):
-            file.truncate(done * row_bytes)  # a killed process may leave half of a vector
-            for start in range(done, len(rows), part):
-                chunk = rows[start : start + part]
-                with bar.task(len(chunk)):
-                    vectors, is_missing = _copy_vectors(reused, chunk, about["dim"])
-                    if is_missing.any():
-                        texts = texts_of(chunk[is_missing].tolist())
-                        vectors[is_missing] = to_32_bits(encode(texts), about["model"])
-                    file.write(vectors.tobytes())
-                    file.flush()
-        longest, zeros = _measure(OwnVectors(path, len(rows), about["dim"], 0.0, 0))
-        if zeros == len(rows):  # an index of zeros must not be reused when the model is mended
+    index_folder = check_output(index_folder, "an index", MANIFEST)
+    check_place(index_folder)
+    chosen_list = None
+    rows = np.arange(corpus_rows)
+    if chosen is not None:
+        chosen_list = chosen.tolist()
+        rows = chosen
+    work_key = key_of({**about, "rows": chosen_list})
+    known_states = states_of_output(index_folder, MANIFEST)
+    with work_beside(index_folder, work_key, wait=True) as work:
+        # Another process may have encoded the same rows while this process waited.
+        earlier_vectors = _open_stored(index_folder, about, corpus_rows)
+        if earlier_vectors is not None:
+            positions = earlier_vectors.positions_of(rows)
+            if np.array_equal(positions, np.arange(earlier_vectors.rows)):
+                log.info("%s: already encoded", index_folder)
+                return earlier_vectors
+        expect_known_output(index_folder, MANIFEST, known_states)
+
+        # Encode the rows, and count what the manifest records.
+        source_vectors = _open_sources(sources, about, corpus_rows)
+        vectors_path = work / _VECTORS_FILE
+        _encode_rows(
+            vectors_path,
+            about,
+            rows,
+            index_folder=index_folder,
+            source_vectors=source_vectors,
+            texts_of=texts_of,
+            encode=encode,
+            texts_per_call=texts_per_call,
+        )
+        longest_norm, zero_count = _measure(OwnVectors(vectors_path, len(rows), about["dim"], 0.0, 0))
+        # An index of zeros must not be reused when the model is mended.
+        if zero_count == len(rows):
             raise InputError(f"{about['model']}: expected vectors, found only zeros for all passages")
-        manifest = {
-            "name": "dureader_retrieval own vectors",
-            "format": 1,
-            "about": about,
-            "dim": about["dim"],
-            "longest": longest,
-            "zeros": zeros,
-            "file": msgspec.to_builtins(describe(work, _VECTORS, len(rows))),
-            "rows": None if chosen is None else chosen.tolist(),
-        }
-        manifest["checksum"] = _checksum(manifest)
-        write_text(work / MANIFEST, json.dumps(manifest, indent=1, sort_keys=True) + "\n")
-        replace_directory(work, folder)
-    return OwnVectors(folder / _VECTORS, len(rows), about["dim"], longest, zeros, chosen)
+
+        # The manifest is written last, so a folder with a manifest has all vectors.
+        _write_manifest(work, about, longest_norm, zero_count, chosen_list, len(rows))
+        replace_directory(work, index_folder)
+    return OwnVectors(index_folder / _VECTORS_FILE, len(rows), about["dim"], longest_norm, zero_count, chosen)
+
+
+def _encode_rows(
+    vectors_path: Path,
+    about: dict[str, Any],
+    rows: Rows,
+    *,
+    index_folder: Path,
+    source_vectors: Sequence[OwnVectors],
+    texts_of: Callable[[Sequence[int]], list[str]],
+    encode: Callable[[list[str]], Numbers],
+    texts_per_call: int,
+) -> None:
+    """Append the vectors of ``rows`` to a file that an interrupted call may have begun.
+
+    Vectors that one of ``source_vectors`` has are copied. ``index_folder`` is the index's name for the log.
+    """
+    row_bytes = about["dim"] * _NUMBER_BYTES
+    done_count = 0
+    if vectors_path.exists():
+        done_count = vectors_path.stat().st_size // row_bytes
+    if done_count:
+        log.info("%s: %d of %d texts are encoded already", index_folder, done_count, len(rows))
+    # Whole calls of the model are written, so that only the last call has fewer texts.
+    rows_per_write = max(_TEXTS_PER_WRITE // texts_per_call, 1) * texts_per_call
+    with (
+        open(vectors_path, "ab") as file,
+        progress(total=len(rows), unit="text", label="encode", done=done_count) as bar,
+    ):
+        file.truncate(done_count * row_bytes)  # a killed process may leave half of a vector
+        for start in range(done_count, len(rows), rows_per_write):
+            part_rows = rows[start : start + rows_per_write]
+            with bar.task(len(part_rows)):
+                vectors, is_missing = _copy_vectors(source_vectors, part_rows, about["dim"])
+                if is_missing.any():
+                    texts = texts_of(part_rows[is_missing].tolist())
+                    vectors[is_missing] = to_32_bits(encode(texts), about["model"])
+                file.write(vectors.tobytes())
+                file.flush()
+
+
+def _write_manifest(
+    work: Path, about: dict[str, Any], longest_norm: float, zero_count: int, chosen: list[int] | None, row_count: int
+) -> None:
+    manifest = {
+        "name": "dureader_retrieval own vectors",
+        "format": 1,
+        "about": about,
+        "dim": about["dim"],
+        "longest": longest_norm,
+        "zeros": zero_count,
+        "file": msgspec.to_builtins(describe(work, _VECTORS_FILE, row_count)),
+        "rows": chosen,
+    }
+    manifest["checksum"] = _checksum(manifest)
+    write_text(work / MANIFEST, json.dumps(manifest, indent=1, sort_keys=True) + "\n")
 
 
 def _checksum(manifest: dict[str, Any]) -> str:
@@ -205,27 +257,31 @@ def _copy_vectors(sources: Sequence[OwnVectors], rows: Rows, dim: int) -> tuple[
     vectors: Floats = np.zeros((len(rows), dim), np.float32)
     is_missing = np.ones(len(rows), bool)
     for source in sources:
-        places = source.places(rows)
-        is_copied = is_missing & (places >= 0)
-        vectors[is_copied] = source.at(places[is_copied])
+        positions = source.positions_of(rows)
+        is_copied = is_missing & (positions >= 0)
+        vectors[is_copied] = source.at(positions[is_copied])
         is_missing &= ~is_copied
     return vectors, is_missing
 
 
-def to_32_bits(vectors: Numbers, name: str) -> Floats:
-    """Convert vectors of the model ``name`` to 32 bits.
+def to_32_bits(vectors: Numbers, model_name: str) -> Floats:
+    """Convert vectors of a model to 32 bits. The model's name is for the error.
 
     Raises :class:`InputError` if a number is too large, or all numbers are too small.
     """
     with np.errstate(over="ignore", under="ignore"):
-        narrow: Floats = vectors.astype(np.float32)
-    if not np.isfinite(narrow).all():
-        raise InputError(f"{name}: the vectors have numbers that are too large for 32 bits; {_REMEDY.format('divide')}")
-    if 0 < np.abs(vectors).max(initial=0) < _SMALLEST:
+        narrow_vectors: Floats = vectors.astype(np.float32)
+    if not np.isfinite(narrow_vectors).all():
         raise InputError(
-            f"{name}: the vectors have numbers that are too small for 32 bits; {_REMEDY.format('multiply')}"
+            f"{model_name}: the vectors have numbers that are too large for 32 bits; divide all vectors by a constant, "
+            "or compare by cosine"
         )
-    return narrow
+    if 0 < np.abs(vectors).max(initial=0) < _SMALLEST_MAXIMUM:
+        raise InputError(
+            f"{model_name}: the vectors have numbers that are too small for 32 bits; multiply all vectors by a "
+            "constant, or compare by cosine"
+        )
+    return narrow_vectors
 
 
 def _open_stored(folder: Path, about: dict[str, Any], corpus_rows: int) -> OwnVectors | None:
@@ -243,32 +299,38 @@ def _open_stored(folder: Path, about: dict[str, Any], corpus_rows: int) -> OwnVe
     if manifest.checksum != _checksum(msgspec.to_builtins(manifest)):
         log.warning("%s: damaged (the values do not match their checksum); encoded again", folder / MANIFEST)
         return None
-    path = folder / _VECTORS
-    rows = corpus_rows if manifest.rows is None else len(manifest.rows)
-    if manifest.about != about or manifest.file.bytes != rows * manifest.dim * _NUMBER_BYTES:
+    row_count = corpus_rows
+    chosen = None
+    if manifest.rows is not None:
+        row_count = len(manifest.rows)
+        chosen = np.array(manifest.rows, np.int64)
+    expected_bytes = row_count * manifest.dim * _NUMBER_BYTES
+    if manifest.about != about or manifest.file.bytes != expected_bytes:
         return None
-    if fault := wrong_file(path, manifest.file):
-        log.warning("%s: damaged (%s); encoded again", path, fault)
+    vectors_path = folder / _VECTORS_FILE
+    damage = wrong_file(vectors_path, manifest.file)
+    if damage:
+        log.warning("%s: damaged (%s); encoded again", vectors_path, damage)
         return None
-    chosen = None if manifest.rows is None else np.array(manifest.rows, np.int64)
-    return OwnVectors(path, rows, manifest.dim, manifest.longest, manifest.zeros, chosen)
+    return OwnVectors(vectors_path, row_count, manifest.dim, manifest.longest, manifest.zeros, chosen)
 
 
 def _measure(vectors: OwnVectors) -> tuple[float, int]:
     """Return the largest Euclidean norm, rounded up, and the number of vectors of zeros."""
-    longest, zeros = 0.0, 0
+    longest_norm = 0.0
+    zero_count = 0
     for _, block in vectors.blocks():
         norms = np.linalg.norm(block.astype(np.float64), axis=1)
-        longest = max(longest, 1.0001 * float(norms.max()))
-        zeros += int((norms == 0).sum())
-    return longest, zeros
+        longest_norm = max(longest_norm, _NORM_ROUNDING * float(norms.max()))
+        zero_count += int((norms == 0).sum())
+    return longest_norm, zero_count
 
 
 def unit_rows(vectors: Numbers) -> npt.NDArray[np.float64]:
     """Scale vectors to unit length, whatever their magnitude. A vector of zeros stays."""
-    largest = np.abs(vectors).max(axis=1, keepdims=True, initial=0)
-    # The division keeps the squares below from overflowing and from vanishing.
-    scaled = vectors / np.where(largest > 0, largest, 1)
+    largest_numbers = np.abs(vectors).max(axis=1, keepdims=True, initial=0)
+    # The division keeps the squares below from overflowing and from vanishing. A row of zeros is divided by 1.
+    scaled = vectors / np.where(largest_numbers > 0, largest_numbers, 1)
     norms = np.linalg.norm(scaled, axis=1, keepdims=True)
-    unit: npt.NDArray[np.float64] = scaled / np.where(norms > 0, norms, 1)
-    return unit
+    unit_vectors: npt.NDArray[np.float64] = scaled / np.where(norms > 0, norms, 1)
+    return unit_vectors

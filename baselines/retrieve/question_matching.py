@@ -1,5 +1,6 @@
 """Score pairs of questions, and find the training questions that ask the same as dev or test."""
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,9 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from baselines.bm25.bm25_index import Index as WordIndex
 from baselines.bm25.bm25_index import Texts, search_columns
-from baselines.bm25.engine_numba import open_index
+from baselines.bm25.engine_numba import NumbaIndex, open_index
 from baselines.core.passages import Passages, open_passages
 from baselines.core.settings import ModelOptions, ModelSettings
 from baselines.measure.qrels import read_queries
@@ -34,9 +34,14 @@ from builders.text.likeness import THRESHOLD, is_similar
 
 TRAIN = "train"
 Floats = npt.NDArray[Any]
-_WORDS, _VECTORS, _TOGETHER = "words", "vectors", "together"  # methods that find candidates, and all methods together
+_COSINE_DIGITS = 6
+# The methods that find candidates, and all methods together.
+_BY_WORDS = "words"
+_BY_VECTORS = "vectors"
+_TOGETHER = "together"
 Candidates = dict[str, list[str]]  # ids of training questions by question id
-Scores = dict[str, dict[str, float]]  # scores from 0 to 1 by question id and id of the training question
+# Scores from 0 to 1 by question id and id of the training question.
+Scores = dict[str, dict[str, float]]
 
 
 class QuestionMatches(Run):
@@ -63,19 +68,21 @@ def open_question_model(
     """
     commit = commit_of(model, revision)
     settings = ModelSettings(model, revision=commit, max_length=max_length, trust_remote_code=trust_remote_code)
-    kind = kind_of_scorer(settings)
-    if kind in ("cross", "llm"):
-        return rerankers.open_reranker(settings, work, kind)
-    if kind not in ("dense", "static"):
-        raise InputError(f"is a model of kind {kind}; expected a cross-encoder or one vector per text", path=model)
+    model_kind = kind_of_scorer(settings)
+    if model_kind in ("cross", "llm"):
+        return rerankers.open_reranker(settings, work, model_kind)
+    if model_kind not in ("dense", "static"):
+        raise InputError(
+            f"is a model of kind {model_kind}; expected a cross-encoder or one vector per text", path=model
+        )
     options = ModelOptions(
-        kind=kind,
+        kind=model_kind,
         revision=commit,
         max_length=max_length,
         trust_remote_code=trust_remote_code,
         similarity=similarity,
     )
-    return open_retriever(resolve(model, options).settings, work, kind)
+    return open_retriever(resolve(model, options).settings, work, model_kind)
 
 
 def score_question_pairs(model: Retriever | rerankers.Reranker, pairs: Sequence[tuple[str, str]]) -> list[float]:
@@ -84,14 +91,21 @@ def score_question_pairs(model: Retriever | rerankers.Reranker, pairs: Sequence[
     if isinstance(model, rerankers.Reranker):
         model.about()  # checks the model
         return [probability(logit) for logit in model.score(pairs, device)]
-    texts = list(dict.fromkeys(text for pair in pairs for text in pair))
-    vectors = dict(zip(texts, model.encoder(device, "query").encode(texts), strict=True))
-    return [cosines(vectors[second][None], vectors[first])[0] for first, second in pairs]
+    # Each distinct question is encoded once.
+    questions = list(dict.fromkeys(itertools.chain.from_iterable(pairs)))
+    vectors = dict(zip(questions, model.encoder(device, "query").encode(questions), strict=True))
+    scores = []
+    for first, second in pairs:
+        (cosine,) = cosines(vectors[second][None], vectors[first])
+        scores.append(cosine)
+    return scores
 
 
 def cosines(vectors: Floats, vector: Floats) -> list[float]:
     """Return the cosines of n embeddings (16 bits, unit length) with ``vector``. Negative cosines become 0."""
-    return list(map(float, np.clip(vectors.astype(np.float64) @ vector.astype(np.float64), 0, 1).round(6)))
+    products = vectors.astype(np.float64) @ vector.astype(np.float64)
+    # A product of rounded unit vectors may be slightly above 1.
+    return [float(cosine) for cosine in np.clip(products, 0, 1).round(_COSINE_DIGITS)]
 
 
 @dataclass(frozen=True)
@@ -111,7 +125,11 @@ class QuestionSplits:
 
     @property
     def texts(self) -> dict[str, str]:
-        return {question: text for questions in self.by_split.values() for question, text in questions}
+        """The texts of the questions of all splits, by id."""
+        texts: dict[str, str] = {}
+        for questions in self.by_split.values():
+            texts.update(questions)
+        return texts
 
 
 def read_splits(release: Release, config: str, splits: Sequence[str]) -> QuestionSplits:
@@ -119,20 +137,29 @@ def read_splits(release: Release, config: str, splits: Sequence[str]) -> Questio
 
     Raises :class:`InputError` for train and for splits without questions.
     """
-    filled = [split for name, split in release.splits() if name == config and release.rows(config, split)]
-    chosen = list(dict.fromkeys(splits or [split for split in TESTED_SPLITS if split in filled]))
-    if TRAIN in chosen:
+    # Unless splits are named, dev and test are compared, as far as the release has their questions.
+    nonempty_splits = []
+    for split_config, split in release.splits():
+        if split_config == config and release.rows(config, split):
+            nonempty_splits.append(split)
+    tested_splits = [split for split in TESTED_SPLITS if split in nonempty_splits]
+    chosen_splits = list(dict.fromkeys(splits or tested_splits))
+    if TRAIN in chosen_splits:
         raise InputError("--split train: every split is compared with train; expected another split")
-    if not chosen or not set(chosen) <= set(filled):
-        lacking = " and ".join(sorted(set(chosen or TESTED_SPLITS) - set(filled)))
-        raise InputError(f"has no questions in {config} of {lacking}", path=release.path)
-    by_split = {split: read_queries(release, split, config) for split in chosen}
+    empty_splits = set(chosen_splits or TESTED_SPLITS) - set(nonempty_splits)
+    if empty_splits:
+        split_names = " and ".join(sorted(empty_splits))
+        raise InputError(f"has no questions in {config} of {split_names}", path=release.path)
+    by_split = {split: read_queries(release, split, config) for split in chosen_splits}
     return QuestionSplits(release, config, by_split, open_passages(release, config, split=TRAIN))
 
 
 class _Scorer(Protocol):
-    def score(self, pairs: Candidates, name: str, window: int | None = None) -> Scores:
-        """Score each question with training questions. Scores may be saved under ``name``, a ``window`` at a time."""
+    def score(self, candidates: Candidates, name: str, queries_per_file: int | None = None) -> Scores:
+        """Score each question with training questions.
+
+        Scores may be saved under ``name``, in files of ``queries_per_file`` questions.
+        """
 
 
 @dataclass(frozen=True)
@@ -143,13 +170,14 @@ class _PairScorer:
     texts: Mapping[str, str]
     folder: Path
 
-    def score(self, pairs: Candidates, name: str, window: int | None = None) -> Scores:
-        (self.folder / name).mkdir(exist_ok=True)
-        groups = [(self.texts[question], others) for question, others in pairs.items()]
-        logits = rerankers.score_windows(self.job, groups, self.folder / name, "match", window)
+    def score(self, candidates: Candidates, name: str, queries_per_file: int | None = None) -> Scores:
+        scores_folder = self.folder / name
+        scores_folder.mkdir(exist_ok=True)
+        groups = [(self.texts[question_id], train_ids) for question_id, train_ids in candidates.items()]
+        logits_by_group = rerankers.score_windows(self.job, groups, scores_folder, "match", queries_per_file)
         scores = {}
-        for (question, others), own_logits in zip(pairs.items(), logits, strict=True):
-            scores[question] = dict(zip(others, map(probability, own_logits), strict=True))
+        for (question_id, train_ids), logits in zip(candidates.items(), logits_by_group, strict=True):
+            scores[question_id] = dict(zip(train_ids, map(probability, logits), strict=True))
         return scores
 
 
@@ -161,12 +189,13 @@ class _CosineScorer:
     train_index: Index
     vectors: Mapping[str, Floats]
 
-    def score(self, pairs: Candidates, name: str, window: int | None = None) -> Scores:
+    def score(self, candidates: Candidates, name: str, queries_per_file: int | None = None) -> Scores:
         train_vectors = self.train_index.all()
         scores = {}
-        for question, others in pairs.items():
-            found = cosines(train_vectors[self.train.rows(others)], self.vectors[question])
-            scores[question] = dict(zip(others, found, strict=True))
+        for question_id, train_ids in candidates.items():
+            candidate_vectors = train_vectors[self.train.rows(train_ids)]
+            question_cosines = cosines(candidate_vectors, self.vectors[question_id])
+            scores[question_id] = dict(zip(train_ids, question_cosines, strict=True))
         return scores
 
 
@@ -190,98 +219,135 @@ def find_matches(
         recall_sample: number of questions that are scored with every training question, to measure the recall.
         max_length: the option of this name, on which saved scores depend.
     """
-    release, config, texts = questions.release, questions.config, questions.texts
-    job, dual = None, encoder
+    texts = questions.texts
+    job = None
+    dual_encoder = encoder
     if isinstance(model, rerankers.Reranker):
-        job = rerankers.PairJob(release.path, config, TRAIN, model)
+        job = rerankers.PairJob(questions.release.path, questions.config, TRAIN, model)
     else:
-        dual = model
-    words = open_index(Texts(release, config, TRAIN), None, usable_cores())
-    about = {
-        "model": job and job.reranker.about(),
-        # The name of the index's folder is a hash of everything that the index depends on.
-        "candidates": [words.folder.name, dual and [dual.about["fingerprint"], model.work.dtype], top_k],
-        "questions": [release.fingerprint(config, split) for split in (TRAIN, *questions.by_split)],
-        "options": [model.work.dtype, max_length, model.work.batch_tokens],
-    }
-    with work_beside(out, key_of(about)) as folder:
-        candidates = {_WORDS: _candidates_by_words(words, texts, top_k)}
+        dual_encoder = model
+    word_index = open_index(Texts(questions.release, questions.config, TRAIN), None, usable_cores())
+    work_key = _work_key(questions, word_index, job, dual_encoder, model.work, top_k=top_k, max_length=max_length)
+    with work_beside(out, work_key) as folder:
+        # Find the candidates.
+        candidates = {_BY_WORDS: _candidates_by_words(word_index, texts, top_k)}
         scorer: _Scorer
-        if dual is not None:
-            candidates[_VECTORS], cosine_scorer = _candidates_by_vectors(dual, questions, folder, top_k, model.work)
-            scorer = cosine_scorer
-        if job is not None:
+        if dual_encoder is not None:
+            candidates[_BY_VECTORS], scorer = _candidates_by_vectors(dual_encoder, questions, folder, top_k, model.work)
+        if job is not None:  # the dual-encoder then only finds candidates
             scorer = _PairScorer(job, texts, folder)
-        candidates[_TOGETHER] = _join(candidates.values(), texts)
+        candidates[_TOGETHER] = _merge_candidates(candidates.values(), texts)
 
+        # Score the candidates, and write the run.
         scores = scorer.score(candidates[_TOGETHER], "candidates")
-        line_count = write_run(out, ((question, own.items()) for question, own in scores.items()), tag="match")
+        run_lines = ((question_id, question_scores.items()) for question_id, question_scores in scores.items())
+        line_count = write_run(out, run_lines, tag="match")
         log.info("%s: %d pairs of %d questions", out, line_count, len(texts))
         if job is None and threshold == THRESHOLD:
             log.warning("the threshold %g is for probabilities; --calibrate finds a threshold for cosines", THRESHOLD)
-        similar = similar_pairs(scores, threshold)
-        result: dict[str, Any] = {
-            "splits": list(questions.by_split),
-            "questions": len(texts),
-            "training_questions": len(questions.train),
-            "pairs": line_count,
-            "threshold": threshold,
-            "similar_pairs": len(similar),  # in the paper: 387 questions, 566 training questions
-            "similar_questions": len({question for question, _ in similar}),
-            "similar_training_questions": len({other for _, other in similar}),
-        }
+
+        # Count the similar pairs, and measure the recall of the candidates.
+        result = _count_pairs(questions, scores, line_count, threshold)
         if recall_sample:
-            drawn = draw(texts, recall_sample, seed=0)
+            sampled_ids = draw(texts, recall_sample, seed=0)
             all_train_ids = questions.train.ids(range(len(questions.train)))
-            every_pair = {question: all_train_ids for question in texts if question in drawn}
-            all_scores = scorer.score(every_pair, f"all-{recall_sample}", window=1)
+            all_pairs = {question_id: all_train_ids for question_id in texts if question_id in sampled_ids}
+            all_scores = scorer.score(all_pairs, f"all-{recall_sample}", queries_per_file=1)
             result["recall"] = measure_recall(all_scores, candidates, threshold)
     return QuestionMatches(out, matches_report(result))
 
 
-def _candidates_by_words(words: WordIndex, texts: Mapping[str, str], top_k: int) -> Candidates:
+def _count_pairs(questions: QuestionSplits, scores: Scores, pair_count: int, threshold: float) -> dict[str, Any]:
+    """Return the counts of a run, by name."""
+    similar = similar_pairs(scores, threshold)
+    return {
+        "splits": list(questions.by_split),
+        "questions": len(scores),
+        "training_questions": len(questions.train),
+        "pairs": pair_count,
+        "threshold": threshold,
+        "similar_pairs": len(similar),  # in the paper: 387 questions, 566 training questions
+        "similar_questions": len({question_id for question_id, _ in similar}),
+        "similar_training_questions": len({train_id for _, train_id in similar}),
+    }
+
+
+def _work_key(
+    questions: QuestionSplits,
+    word_index: NumbaIndex,
+    job: rerankers.PairJob | None,
+    dual_encoder: Retriever | None,
+    work: Work,
+    *,
+    top_k: int,
+    max_length: int | None,
+) -> str:
+    """Return the key of the work folder: a hash of everything that saved scores and embeddings depend on."""
+    release = questions.release
+    scorer_key = None
+    if job is not None:
+        scorer_key = job.reranker.about()
+    encoder_key = None
+    if dual_encoder is not None:
+        encoder_key = [dual_encoder.about["fingerprint"], work.dtype]
+    return key_of(
+        {
+            "model": scorer_key,
+            # The name of the index's folder is a hash of everything that the index depends on.
+            "candidates": [word_index.folder.name, encoder_key, top_k],
+            "questions": [release.fingerprint(questions.config, split) for split in (TRAIN, *questions.by_split)],
+            "options": [work.dtype, max_length, work.batch_tokens],
+        }
+    )
+
+
+def _candidates_by_words(word_index: NumbaIndex, texts: Mapping[str, str], top_k: int) -> Candidates:
+    """Search the training questions by BM25."""
     candidates: Candidates = {}
-    for block in search_columns(words, list(texts.items()), top_k, usable_cores()):
+    for block in search_columns(word_index, list(texts.items()), top_k, usable_cores()):
         candidates |= block.rankings()
     return candidates
 
 
 def _candidates_by_vectors(
-    dual: Retriever, questions: QuestionSplits, folder: Path, top_k: int, work: Work
+    dual_encoder: Retriever, questions: QuestionSplits, folder: Path, top_k: int, work: Work
 ) -> tuple[Candidates, _CosineScorer]:
     """Search the training questions by a dual-encoder. Training questions are encoded as queries, too."""
-    release, config, train = questions.release, questions.config, questions.train
-    train_index = dual.index(release, config, folder / f"embeddings-{TRAIN}", TRAIN)
+    release = questions.release
+    config = questions.config
+    train = questions.train
+    train_index = dual_encoder.index(release, config, folder / f"embeddings-{TRAIN}", TRAIN)
     candidates: Candidates = {}
     vectors: dict[str, Floats] = {}
-    for split, rows in questions.by_split.items():
-        split_vectors = dual.index(release, config, folder / f"embeddings-{split}", split).all()
-        hits = named(nearest(train_index, split_vectors, train, work.devices, top_k), train, top_k)
-        for (question, _), vector, best in zip(rows, split_vectors, hits, strict=True):
-            vectors[question] = vector
-            candidates[question] = [other for other, _ in best]
+    for split, split_questions in questions.by_split.items():
+        split_vectors = dual_encoder.index(release, config, folder / f"embeddings-{split}", split).all()
+        nearest_rows = nearest(train_index, split_vectors, train, work.devices, top_k)
+        hits_by_question = named(nearest_rows, train, top_k)
+        for (question_id, _), vector, hits in zip(split_questions, split_vectors, hits_by_question, strict=True):
+            vectors[question_id] = vector
+            candidates[question_id] = [train_id for train_id, _ in hits]
     return candidates, _CosineScorer(train, train_index, vectors)
 
 
-def _join(methods: Iterable[Candidates], texts: Iterable[str]) -> Candidates:
+def _merge_candidates(methods: Iterable[Candidates], question_ids: Iterable[str]) -> Candidates:
     """Return the candidates of all methods together, in the order of their ids."""
-    methods = list(methods)
-    joined: Candidates = {}
-    for question in texts:
-        others = set[str]()
-        for candidates in methods:
-            others.update(candidates.get(question, ()))
-        joined[question] = sorted(others)
-    return joined
+    candidates_by_method = list(methods)
+    merged: Candidates = {}
+    for question_id in question_ids:
+        train_ids = set[str]()
+        for candidates in candidates_by_method:
+            train_ids.update(candidates.get(question_id, ()))
+        merged[question_id] = sorted(train_ids)
+    return merged
 
 
 def similar_pairs(scores: Scores, threshold: float) -> set[tuple[str, str]]:
     """Return the pairs whose score is above the threshold."""
     similar = set()
-    for question, own_scores in scores.items():
-        for other, score in own_scores.items():
+    for question_id, question_scores in scores.items():
+        for train_id, score in question_scores.items():
             if is_similar(score, threshold):
-                similar.add((question, other))
+                similar.add((question_id, train_id))
     return similar
 
 
@@ -289,9 +355,13 @@ def measure_recall(all_scores: Scores, candidates: Mapping[str, Candidates], thr
     """Return the share of each method's candidates among the similar pairs of the sampled questions."""
     similar = similar_pairs(all_scores, threshold)
     recall: dict[str, Any] = {"questions": len(all_scores), "similar_pairs": len(similar)}
-    for method, others in candidates.items():
-        found_count = sum(other in others.get(question, ()) for question, other in similar)
-        recall[method] = found_count / len(similar) if similar else None
+    for method, method_candidates in candidates.items():
+        hit_count = 0
+        for question_id, train_id in similar:
+            hit_count += train_id in method_candidates.get(question_id, ())
+        recall[method] = None
+        if similar:
+            recall[method] = hit_count / len(similar)
     return recall
 
 
@@ -303,15 +373,22 @@ def matches_report(result: dict[str, Any]) -> Report:
         f"{result['training_questions']:,} of train; {result['similar_pairs']:,} above {result['threshold']:g}: "
         f"{result['similar_training_questions']:,} training questions like {result['similar_questions']:,} questions"
     ]
-    counts = [(name.replace("_", " "), count) for name, count in result.items() if name not in ("splits", "recall")]
+    counts = []
+    for name, count in result.items():
+        if name not in ("splits", "recall"):
+            counts.append((name.replace("_", " "), count))
     tables = [Table(("figure", "value"), counts)]
-    if recall := result.get("recall"):
-        shares = [(method, recall.get(method)) for method in (_WORDS, _VECTORS, _TOGETHER)]
-        measured = [(method, share) for method, share in shares if share is not None]
-        shown = ", ".join(f"{method} {share:.4f}" for method, share in measured)
+    recall = result.get("recall")
+    if recall:
+        # Without a similar pair, no share is known. Without a dual-encoder, there are no candidates by vectors.
+        shares = []
+        for method in (_BY_WORDS, _BY_VECTORS, _TOGETHER):
+            if recall.get(method) is not None:
+                shares.append((method, recall[method]))
+        share_text = ", ".join(f"{method} {share:.4f}" for method, share in shares) or "none is similar"
         lines.append(
             f"all pairs of {recall['questions']:,} questions: {recall['similar_pairs']:,} above "
-            f"{result['threshold']:g}; share of them among the candidates: {shown or 'none is similar'}"
+            f"{result['threshold']:g}; share of them among the candidates: {share_text}"
         )
-        tables.append(Table(("candidates", "recall"), measured, title="recall", percent_columns=("recall",)))
+        tables.append(Table(("candidates", "recall"), shares, title="recall", percent_columns=("recall",)))
     return Report(result, "\n".join(lines), tables)

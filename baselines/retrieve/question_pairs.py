@@ -16,13 +16,13 @@ from builders.sources.source_files import Source
 from builders.sources.source_tables import open_table
 
 # Column names in published files. The first name of each column is this project's.
-_NAMES = {
+_COLUMN_NAMES = {
     "text1": ("text1", "text_a", "sentence1", "question1", "query1"),
     "text2": ("text2", "text_b", "sentence2", "question2", "query2"),
     "label": ("label", "score"),
 }
 _LABELS = {"0": 0, "1": 1, "0.0": 0, "1.0": 1}
-_SHOWN = 60  # characters of a line that an error quotes
+_QUOTE_LENGTH = 60  # characters of a line that an error quotes
 
 
 class QuestionPair(NamedTuple):
@@ -43,9 +43,11 @@ class PairFile:
 
 def pair_file(text: str) -> PairFile:
     """Parse a value of ``--pairs``: ``FILE``, or ``FILE:NAME,NAME,...`` with column names for a file without header."""
-    name, colon, names = text.rpartition(":")
-    if colon and "," in names and not Path(text).is_file():
-        return PairFile(Path(name), tuple(each.strip().lower() for each in names.split(",")))
+    path, colon, column_list = text.rpartition(":")
+    # A file of exactly this name is read, although the name has a colon and a comma.
+    if colon and "," in column_list and not Path(text).is_file():
+        columns = tuple(column.strip().lower() for column in column_list.split(","))
+        return PairFile(Path(path), columns)
     return PairFile(Path(text))
 
 
@@ -54,52 +56,71 @@ def read_question_pairs(files: Iterable[PairFile]) -> list[QuestionPair]:
 
     Raises :class:`InputError` with file and line if a column is missing, a question is empty, or a label is not 0 or 1.
     """
-    found: list[QuestionPair] = []
+    pairs: list[QuestionPair] = []
     for file in files:
-        before = len(found)
-        first = first_character(file.path)
-        if first == "[" and file.columns is None:
+        earlier_count = len(pairs)
+        character = first_character(file.path)
+        if character == "[" and file.columns is None:
             expected = "expected JSON lines, one object a line, or a table with text1, text2 and label"
             raise InputError(f"is a JSON list; {expected}", path=file.path)
-        is_json = file.columns is None and first == "{"
-        rows = _json_lines(file.path) if is_json else _table(file)
-        found += (_pair(columns, values, file.path, line) for line, columns, values in rows)
-        if len(found) == before:
+        is_json = character == "{" and file.columns is None
+        rows = _read_json_lines(file.path) if is_json else _read_table(file)
+        for line_number, columns, values in rows:
+            pairs.append(_parse_pair(columns, values, file.path, line_number))
+        if len(pairs) == earlier_count:
             raise InputError("has no pair of questions", path=file.path)
-    return found
+    return pairs
 
 
-def _table(file: PairFile) -> Iterator[tuple[int, Sequence[str], Sequence[Any]]]:
+def _read_table(file: PairFile) -> Iterator[tuple[int, Sequence[str], Sequence[Any]]]:
+    """Yield (line number, column names, values) of each row."""
     table = open_table(Source(file.path, None, file.path.name))
     columns = file.columns or tuple(table.columns)
     if len(columns) != len(table.first):
-        named = f"the {len(columns)} columns named in --pairs: {', '.join(columns)}"
-        raise InputError(f"has {len(table.first)} columns; expected {named}", path=file.path)
-    for number, (line, values) in enumerate(table.rows()):
-        if file.columns or number:
-            yield line, columns, values
+        expected = f"the {len(columns)} columns named in --pairs: {', '.join(columns)}"
+        raise InputError(f"has {len(table.first)} columns; expected {expected}", path=file.path)
+    for row_number, (line_number, values) in enumerate(table.rows()):
+        is_header = row_number == 0 and not file.columns
+        if not is_header:
+            yield line_number, columns, values
 
 
-def _json_lines(path: Path) -> Iterator[tuple[int, Sequence[str], Sequence[Any]]]:
-    for number, row in json_lines(path, dict[str, Any]):
-        yield number, [key.lower() for key in row], list(row.values())
+def _read_json_lines(path: Path) -> Iterator[tuple[int, Sequence[str], Sequence[Any]]]:
+    """Yield (line number, column names, values) of each object."""
+    for line_number, row in json_lines(path, dict[str, Any]):
+        yield line_number, [key.lower() for key in row], list(row.values())
 
 
-def _places(columns: Sequence[str], path: Path, line: int) -> list[int]:
-    places = [[place for place, column in enumerate(columns) if column in names] for names in _NAMES.values()]
-    if any(len(each) != 1 for each in places):
-        wanted = ", ".join(f"{names[0]} (or {', '.join(names[1:])})" for names in _NAMES.values())
-        problem = f"expected one column of each: {wanted}; found {', '.join(columns)[:_SHOWN]!r}"
-        remedy = "name the columns of a file without header as FILE:id,text1,text2,label"
-        raise InputError(f"{problem}; {remedy}", path=path, line=line)
-    return [place for (place,) in places]
+def _find_columns(columns: Sequence[str], path: Path, line_number: int) -> list[int]:
+    """Return the positions of the two questions and the label in a row."""
+    # A column may have any of the published names, but a row must not have two columns of the same meaning.
+    positions = []
+    for accepted_names in _COLUMN_NAMES.values():
+        matches = [position for position, column in enumerate(columns) if column in accepted_names]
+        if len(matches) != 1:
+            raise _wrong_columns(columns, path, line_number)
+        positions += matches
+    return positions
 
 
-def _pair(columns: Sequence[str], values: Sequence[Any], path: Path, line: int) -> QuestionPair:
-    first, second, label = (values[place] for place in _places(columns, path, line))
-    if not all(isinstance(text, str) and text.strip() for text in (first, second)):
-        raise InputError("expected two questions that are not empty", path=path, line=line)
-    found = None if isinstance(label, bool) else _LABELS.get(str(label).strip())
-    if found is None:
-        raise InputError(f"expected a label 0 or 1, found {str(label)[:_SHOWN]!r}", path=path, line=line)
-    return QuestionPair(first, second, found)
+def _wrong_columns(columns: Sequence[str], path: Path, line_number: int) -> InputError:
+    descriptions = []
+    for name, *alternatives in _COLUMN_NAMES.values():
+        descriptions.append(f"{name} (or {', '.join(alternatives)})")
+    found_columns = ", ".join(columns)[:_QUOTE_LENGTH]
+    problem = f"expected one column of each: {', '.join(descriptions)}; found {found_columns!r}"
+    remedy = "name the columns of a file without header as FILE:id,text1,text2,label"
+    return InputError(f"{problem}; {remedy}", path=path, line=line_number)
+
+
+def _parse_pair(columns: Sequence[str], values: Sequence[Any], path: Path, line_number: int) -> QuestionPair:
+    first, second, label_value = (values[position] for position in _find_columns(columns, path, line_number))
+    for question in (first, second):
+        if not isinstance(question, str) or not question.strip():
+            raise InputError("expected two questions that are not empty", path=path, line=line_number)
+    # JSON's true is no label, because its text here is "True".
+    label = _LABELS.get(str(label_value).strip())
+    if label is None:
+        problem = f"expected a label 0 or 1, found {str(label_value)[:_QUOTE_LENGTH]!r}"
+        raise InputError(problem, path=path, line=line_number)
+    return QuestionPair(first, second, label)

@@ -120,20 +120,26 @@ def rerank_run(
     from builders.store.runs import Run
     from builders.store.verb_inputs import release_input, run_input
 
+    # Wrong names and paths are reported before the release is read.
     if kind != "listwise":  # a model behind an endpoint may have any name
         check_models(model)
     if out is not None:
         check_file(out)
     release = open_release(release)
+
+    # Everything that the run depends on. A finished run of the same call is returned.
     call = None
     if is_kept(out):
-        splits = [(SETS[set].corpus, "corpus"), (SETS[set].queries, split)]
+        configs = SETS[set]
+        splits = [(configs.corpus, "corpus"), (configs.queries, split)]
         inputs = {"release": release_input(release, splits), "run": run_input(run)}
         if kind != "listwise":  # a model behind an endpoint has no files
             inputs["model"] = model_input(model, revision)
-        options = option_values(arguments, inputs, UNCHANGING) | {"device": device_kind(device)}
+        options = option_values(arguments, inputs, UNCHANGING)
+        options["device"] = device_kind(device)
         # The manifest has the model's name, so the name of a model's folder counts. Its path does not.
-        options |= {"name": shown_name(model), "family": family_settings(model, family)}
+        options["name"] = shown_name(model)
+        options["family"] = family_settings(model, family)
         call = VerbCall("rerank", RESULT_VERSION, options, inputs)
     finished = find_finished(out, call, again=again)
     if finished:

@@ -43,14 +43,19 @@ from builders.store.reader import Release, open_release
 
 # The prompt of Qwen3-Reranker. Sources: the model card, and vllm-project/vllm-ascend,
 # docs/source/tutorials/models/Qwen3_reranker.md.
-_SYSTEM = (
+_SYSTEM_PROMPT = (
     "Judge whether the Document meets the requirements based on the Query and the Instruct provided. "
     'Note that the answer can only be "yes" or "no".'
 )
 _INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
-_FORM = '"<Instruct>: " ~ instruct ~ "\\n<Query>: " ~ query ~ "\\n<Document>: " ~ document'
-SHOWN, STEP = 20, 10  # passages per window, and per step of the window
-_ORDER = "按照与问题的相关程度，把下面的段落从最相关到最不相关排序：能直接、完整回答问题的排在最前面。"
+# The user's message, as an expression of Jinja. "~" joins texts.
+_USER_MESSAGE = '"<Instruct>: " ~ instruct ~ "\\n<Query>: " ~ query ~ "\\n<Document>: " ~ document'
+
+# A model behind an endpoint sees a window of passages, which moves by a step.
+PASSAGES_PER_WINDOW = 20
+WINDOW_STEP = 10
+_PASSAGE_CHARACTERS = 1_000  # a longer passage is cut in a prompt
+_ORDER_INSTRUCTION = "按照与问题的相关程度，把下面的段落从最相关到最不相关排序：能直接、完整回答问题的排在最前面。"
 
 
 @dataclass(frozen=True)
@@ -83,15 +88,21 @@ class Cross(Reranker):
 
     def about(self) -> dict[str, Any]:
         model = self.open_model()
-        template = {"template": model[0].processor.chat_template} if self.kind == "llm" else {}
-        return {"kind": self.kind, **described(self.settings, model, self.work.dtype), **template}
+        description = {"kind": self.kind, **described(self.settings, model, self.work.dtype)}
+        if self.kind == "llm":
+            description["template"] = model[0].processor.chat_template
+        return description
 
     def score(self, pairs: Sequence[tuple[str, str]], device: str) -> list[float]:
-        return _scorer(self, device).scores(pairs).tolist() if pairs else []
+        if not pairs:
+            return []
+        scores: list[float] = _open_scorer(self, device).scores(pairs).tolist()
+        return scores
 
 
 @LastResult
-def _scorer(reranker: Cross, device: str) -> CrossScorer:
+def _open_scorer(reranker: Cross, device: str) -> CrossScorer:
+    """Return the re-ranker's scorer on a device. A process opens the model once."""
     model = moved(reranker.open_model(), device, reranker.work.dtype)
     return CrossScorer(model, tokens=reranker.work.batch_tokens, tokenizers=reranker.work.tokenizers)
 
@@ -103,45 +114,71 @@ class LanguageModel(Cross):
 
     def open_model(self) -> CrossEncoder:
         model = super().open_model()
-        reader: Any = model[0]
-        template, unknown = reader.processor.chat_template, reader.tokenizer.unk_token_id
+        transformer: Any = model[0]
+        template = transformer.processor.chat_template
         if not isinstance(template, str):
             raise InputError(
                 "has no chat template; expected an instruction-tuned language model", path=self.settings.name
             )
-        for name in ("true_token_id", "false_token_id"):
-            if getattr(model[1], name, None) in (None, unknown):
+        unknown_id = transformer.tokenizer.unk_token_id
+        for attribute in ("true_token_id", "false_token_id"):
+            if getattr(model[1], attribute, None) in (None, unknown_id):
                 raise InputError("has no token for yes or for no", path=self.settings.name)
-        if set(re.findall(r"""['"](query|document)['"]""", template)) < {"query", "document"}:
-            for with_system in (True, False):  # some chat templates refuse a system message
-                reader.processor.chat_template = asking(template, with_system)
-                failure = reader.input_formatter.pair_roles_failure({})
-                if failure is None:
-                    break
-            else:
-                raise InputError(f"its chat template cannot be used for pairs ({failure})", path=self.settings.name)
+        # A template that names the roles query and document, in quotation marks, is made for pairs.
+        pair_roles = set(re.findall(r"""['"](query|document)['"]""", template))
+        if pair_roles < {"query", "document"}:
+            self._set_pair_template(transformer, template)
         check_room_for_texts(model, self.settings.name)
         check_reading(model, self.settings)
         return model
 
+    def _set_pair_template(self, transformer: Any, template: str) -> None:
+        """Give a model a chat template for pairs. Raises :class:`InputError` if the model's template cannot be used."""
+        failure = None
+        for with_system in (True, False):  # some chat templates refuse a system message
+            transformer.processor.chat_template = pair_template(template, with_system)
+            failure = transformer.input_formatter.pair_roles_failure({})
+            if failure is None:
+                return
+        raise InputError(f"its chat template cannot be used for pairs ({failure})", path=self.settings.name)
 
-def asking(template: str, with_system: bool = True) -> str:
+
+def pair_template(template: str, with_system: bool = True) -> str:
     """Convert a chat template with the usual roles to a template with the roles query and document.
 
-    ``_SYSTEM`` is a system message if ``with_system`` is true, else the beginning of the user's message.
+    The result is a Jinja template. It sets variables, and then renders the model's own ``template`` with these
+    variables. Shortened, for a template with a system message::
+
+        {%- set query = CONTENT OF THE FIRST MESSAGE OF THE ROLE query -%}
+        {%- set document = CONTENT OF THE FIRST MESSAGE OF THE ROLE document -%}
+        {%- set instruct = CONTENT OF THE FIRST MESSAGE OF THE ROLE system, OR _INSTRUCTION -%}
+        {%- set messages = [{"role": "system", ...}, {"role": "user", "content": _USER_MESSAGE}] -%}
+        {%- set add_generation_prompt = true -%}{%- set enable_thinking = false %}TEMPLATE
+
+    ``_SYSTEM_PROMPT`` is a system message if ``with_system`` is true, else the beginning of the user's message.
     """
-    of = '(messages | selectattr("role", "equalto", "{}") | map(attribute="content") | list + [{}]) | first'.format
-    frame = json.dumps(_SYSTEM, ensure_ascii=False)
-    system = f'{{"role": "system", "content": {frame}}}, ' if with_system else ""
-    form = _FORM if with_system else f'{frame} ~ "\\n\\n" ~ {_FORM}'
+    system_prompt = json.dumps(_SYSTEM_PROMPT, ensure_ascii=False)
+    if with_system:
+        system_message = f'{{"role": "system", "content": {system_prompt}}}, '
+        user_message = _USER_MESSAGE
+    else:
+        system_message = ""
+        user_message = f'{system_prompt} ~ "\\n\\n" ~ {_USER_MESSAGE}'
+    instruction = json.dumps(_INSTRUCTION)
     return (
-        f"{{%- set query = {of('query', '')} -%}}"
-        f"{{%- set document = {of('document', '')} -%}}"
-        f"{{%- set instruct = {of('system', json.dumps(_INSTRUCTION))} -%}}"
-        f'{{%- set messages = [{system}{{"role": "user", "content": {form}}}] -%}}'
+        f"{{%- set query = {_first_content('query')} -%}}"
+        f"{{%- set document = {_first_content('document')} -%}}"
+        f"{{%- set instruct = {_first_content('system', instruction)} -%}}"
+        f'{{%- set messages = [{system_message}{{"role": "user", "content": {user_message}}}] -%}}'
         "{%- set add_generation_prompt = true -%}{%- set enable_thinking = false %}"
         f"{template}"
     )
+
+
+def _first_content(role: str, default: str = "") -> str:
+    """Return the Jinja expression of the content of a role's first message. ``default`` is an expression, too."""
+    contents = f'messages | selectattr("role", "equalto", "{role}") | map(attribute="content") | list'
+    return f"({contents} + [{default}]) | first"
 
 
 class Listwise(Reranker):
@@ -151,70 +188,108 @@ class Listwise(Reranker):
 
     def about(self) -> dict[str, Any]:
         expect_no(self.settings, "a model behind an endpoint", "revision", "max_length", "trust_remote_code")
-        about = {"kind": self.kind, "name": self.settings.name, "window": [SHOWN, STEP]}
-        return about | {"asked": order_prompt("", [""], self.settings.query_prompt or "")}
+        return {
+            "kind": self.kind,
+            "name": self.settings.name,
+            "window": [PASSAGES_PER_WINDOW, WINDOW_STEP],
+            "asked": order_prompt("", [""], self.settings.query_prompt or ""),
+        }
 
     def score(self, pairs: Sequence[tuple[str, str]], device: str) -> list[float]:
         endpoint = Endpoint(self.settings.name, otherwise="")
-        groups = [
-            (query, [text for _, text in own]) for query, own in itertools.groupby(pairs, key=lambda pair: pair[0])
-        ]
+        groups: list[tuple[str, list[str]]] = []
+        for query_text, query_pairs in itertools.groupby(pairs, key=lambda pair: pair[0]):
+            groups.append((query_text, [passage_text for _, passage_text in query_pairs]))
+
+        def sort_group(group: tuple[str, list[str]]) -> list[int]:
+            query_text, passage_texts = group
+            return self._sort_passages(endpoint, query_text, passage_texts)
+
+        # Several queries are sorted at once. Their answers come in any order.
         orders: dict[int, list[int]] = {}
-        for group_number, order in in_daemon_threads(
-            lambda group: self._ranked(endpoint, *group), groups, self.work.parallel
-        ):
+        for group_number, order in in_daemon_threads(sort_group, groups, self.work.parallel):
             orders[group_number] = order
             report_share(len(orders) / len(groups))
+
+        # The first of n passages scores n, and the last scores 1.
         scores: list[float] = []
         for group_number in range(len(groups)):
-            places = {number: place for place, number in enumerate(orders[group_number])}
-            scores += [float(len(places) - places[number]) for number in range(len(places))]
+            order = orders[group_number]
+            group_scores = [0.0] * len(order)
+            for rank, passage_number in enumerate(order):
+                group_scores[passage_number] = float(len(order) - rank)
+            scores += group_scores
         return scores
 
-    def _ranked(self, endpoint: Endpoint, query: str, passages: list[str]) -> list[int]:
-        order, end = list(range(len(passages))), len(passages)
-        while len(passages) > 1:
-            begin = max(0, end - SHOWN)
+    def _sort_passages(self, endpoint: Endpoint, query_text: str, passage_texts: list[str]) -> list[int]:
+        """Return the numbers of a query's passages, best first.
+
+        The window moves from the end to the beginning. For example, 40 passages need the windows 20-39, 10-29 and 0-19.
+        """
+        order = list(range(len(passage_texts)))
+        if len(order) <= 1:
+            return order
+        end = len(order)
+        while True:
+            begin = max(0, end - PASSAGES_PER_WINDOW)
             window = order[begin:end]
-            prompt = order_prompt(query, [passages[number] for number in window], self.settings.query_prompt or "")
-            answered = order_in(endpoint.answer(prompt), len(window))
-            if not answered:
-                log.warning("the answer to the query %r names no passage; the order is not changed", query)
-            order[begin:end] = [window[place] for place in answered] or window
+            window_texts = [passage_texts[number] for number in window]
+            prompt = order_prompt(query_text, window_texts, self.settings.query_prompt or "")
+            window_order = parse_order(endpoint.answer(prompt), len(window))
+            if window_order:
+                order[begin:end] = [window[position] for position in window_order]
+            else:
+                log.warning("the answer to the query %r names no passage; the order is not changed", query_text)
             if begin == 0:
-                break
-            end -= STEP
-        return order
+                return order
+            end -= WINDOW_STEP
 
 
-def order_prompt(query: str, passages: Sequence[str], instruction: str = "") -> str:
+def order_prompt(query_text: str, passage_texts: Sequence[str], instruction: str = "") -> str:
     """Return the prompt that asks for the best order of passages. The passages are numbered from 1."""
-    shown = "\n".join(f"[{n}] {' '.join(text.split())[:1_000]}" for n, text in enumerate(passages, 1))
+    lines = []
+    for number, passage_text in enumerate(passage_texts, start=1):
+        one_line = " ".join(passage_text.split())
+        lines.append(f"[{number}] {one_line[:_PASSAGE_CHARACTERS]}")
+    numbered_passages = "\n".join(lines)
     return (
-        f"{instruction or _ORDER}\n\n问题：{query}\n\n段落：\n{shown}\n\n"
-        f"共 {len(passages)} 个段落，每个编号只写一次，格式如 [2] > [1] > [3]。只写排序结果，不要解释。"
+        f"{instruction or _ORDER_INSTRUCTION}\n\n问题：{query_text}\n\n段落：\n{numbered_passages}\n\n"
+        f"共 {len(passage_texts)} 个段落，每个编号只写一次，格式如 [2] > [1] > [3]。只写排序结果，不要解释。"
     )
 
 
-def order_in(answer: str, count: int) -> list[int]:
-    """Return the order of ``count`` passages in an answer, as numbers from 0. [] if the answer names no passage."""
+def parse_order(answer: str, passage_count: int) -> list[int]:
+    """Return the order of passages in an answer, as numbers from 0. Return [] if the answer names no passage.
+
+    Passages that the answer omits follow in their old order. For example, "[3] > [1]" for three passages is [2, 0, 1].
+    """
     answer = re.sub(r"(?s)<think>.*?</think>", "", answer)  # the thoughts of a reasoning model
-    numbers = re.findall(r"\[\s*(\d{1,4})\s*\]", answer) or re.findall(r"\d{1,4}", answer)
-    found = list(dict.fromkeys(int(number) - 1 for number in numbers if 1 <= int(number) <= count))
-    return found and found + [number for number in range(count) if number not in found]
+    # Some models omit the brackets.
+    labels = re.findall(r"\[\s*(\d{1,4})\s*\]", answer) or re.findall(r"\d{1,4}", answer)
+    order: dict[int, None] = {}  # a set in the order of the first mentions
+    for label in labels:
+        if 1 <= int(label) <= passage_count:
+            order[int(label) - 1] = None
+    if not order:
+        return []
+    order.update(dict.fromkeys(range(passage_count)))
+    return list(order)
 
 
 Group = tuple[str, list[str]]  # text of a query, ids of its passages
-WINDOW = 256  # queries whose scores are saved in one file
-ASKED = 16  # WINDOW for an endpoint; small, because an interruption loses paid answers
+QUERIES_PER_FILE = 256  # queries whose scores are saved in one file
+# The same for an endpoint; small, because an interruption loses paid answers.
+ENDPOINT_QUERIES_PER_FILE = 16
 
 
 def open_reranker(settings: ModelSettings, work: Work, kind: str = "") -> Reranker:
     """Return a model's re-ranker. The model's files determine an empty ``kind``. Raises :class:`InputError`."""
+    # Other kinds of models have vectors, by which `run` searches.
     kinds: dict[str, type[Cross | Listwise]] = {"cross": Cross, "llm": LanguageModel, "listwise": Listwise}
-    if (kind := kind or kind_of_reranker(settings)) not in kinds:
-        raise InputError(f"--kind {kind}: expected {', '.join(kinds)}, or a kind that `run` searches by")
-    return kinds[kind](settings, work)
+    reranker_kind = kind or kind_of_reranker(settings)
+    if reranker_kind not in kinds:
+        raise InputError(f"--kind {reranker_kind}: expected {', '.join(kinds)}, or a kind that `run` searches by")
+    return kinds[reranker_kind](settings, work)
 
 
 @dataclass(frozen=True)
@@ -240,15 +315,19 @@ def pair_job(
 
     Raises :class:`InputError` for an option that only other kinds of models have.
     """
-    is_behind_endpoint = options.kind == "listwise"
+    revision = options.revision
+    if options.kind != "listwise":  # a model behind an endpoint is not on the hub
+        revision = commit_of(model, revision)
     settings = ModelSettings(
         model,
-        revision=options.revision if is_behind_endpoint else commit_of(model, options.revision),
+        revision=revision,
         max_length=options.max_length,
         trust_remote_code=options.trust_remote_code,
         **options.overrides(),
     )
-    expect_no(settings, "a model of pairs", *(name for name in Overrides.__struct_fields__ if name != "query_prompt"))
+    for name in Overrides.__struct_fields__:
+        if name != "query_prompt":
+            expect_no(settings, "a model of pairs", name)
     return PairJob(release.path, corpus, split, open_reranker(settings, work, options.kind or ""))
 
 
@@ -260,83 +339,123 @@ def endpoint_work(parallel: int = 4) -> Work:
     return Work(("cpu",), "fp32", parallel=parallel)
 
 
-def _passages(job: PairJob) -> Passages:
+def _open_passages(job: PairJob) -> Passages:
     return open_passages(open_release(job.release), job.corpus, split=job.split)
 
 
-def score_groups(job: PairJob, device: str, groups: Sequence[Group]) -> list[list[float]]:
+def score_groups(job: PairJob, device: str, query_groups: Sequence[Group]) -> list[list[float]]:
     """Return the scores of each query's passages, in order. Raises :class:`InputError` for an unknown passage."""
-    passages = _passages(job)
-    wanted = [corpus for _, ids in groups for corpus in ids]
-    rows = passages.rows(wanted)
+    passages = _open_passages(job)
+    passage_ids = list(itertools.chain.from_iterable(group_ids for _, group_ids in query_groups))
+    rows = passages.rows(passage_ids)
     if (rows < 0).any():
-        lacking = wanted[int(rows.argmin())]
-        raise InputError(f"{job.corpus}/{job.split} has no {lacking!r}; build the release again", path=job.release)
-    texts = iter(passages.texts(rows.tolist()))
-    pairs = [(query, next(texts)) for query, ids in groups for _ in ids]
-    scores = iter(job.reranker.score(pairs, device))
-    return [[next(scores) for _ in ids] for _, ids in groups]
+        unknown_id = passage_ids[int(rows.argmin())]
+        raise InputError(f"{job.corpus}/{job.split} has no {unknown_id!r}; build the release again", path=job.release)
+    # The pairs of all queries are scored together, so that a batch has pairs of similar lengths.
+    query_texts: list[str] = []
+    for query_text, group_ids in query_groups:
+        query_texts += [query_text] * len(group_ids)
+    pairs = list(zip(query_texts, passages.texts(rows.tolist()), strict=True))
+    scores = job.reranker.score(pairs, device)
+    scores_by_group = []
+    start = 0
+    for _, group_ids in query_groups:
+        scores_by_group.append(scores[start : start + len(group_ids)])
+        start += len(group_ids)
+    return scores_by_group
 
 
 def score_windows(
-    job: PairJob, groups: Sequence[Group], work: Path, label: str, window: int | None = None
+    job: PairJob, query_groups: Sequence[Group], work_folder: Path, label: str, queries_per_file: int | None = None
 ) -> list[list[float]]:
-    """Call :func:`score_groups` on all devices of the job, for ``window`` queries at a time (default: ``WINDOW``).
+    """Call :func:`score_groups` on all devices of the job, for some queries at a time.
 
-    The scores of each window are saved in the folder ``work``. A folder serves only one combination of job, groups and
-    window.
+    The scores of ``queries_per_file`` queries (default: :data:`QUERIES_PER_FILE`) are saved in one file of
+    ``work_folder``. A folder serves only one combination of job, groups and ``queries_per_file``.
     """
-    window = window or WINDOW
-    starts = enumerate(range(0, len(groups), window))
-    tasks = [(job, work / f"window-{n:06d}.json", groups[start : start + window]) for n, start in starts]
-    # Windows that an interrupted call has scored are read quickly, so they are no measure of the speed.
-    left = [0 if path.exists() else _pair_count(some_groups) for _, path, some_groups in tasks]
-    total = _pair_count(groups)
-    scored = over_devices(_score_window, tasks, job.reranker.work.devices)
+    queries_per_file = queries_per_file or QUERIES_PER_FILE
+    tasks: list[_WindowTask] = []
+    unscored_counts = []  # pairs that each task has to score
+    for number, start in enumerate(range(0, len(query_groups), queries_per_file)):
+        window = query_groups[start : start + queries_per_file]
+        scores_path = work_folder / f"window-{number:06d}.json"
+        tasks.append((job, scores_path, window))
+        # Windows that an interrupted call has scored are read quickly, so they are no measure of the speed.
+        unscored_counts.append(0 if scores_path.exists() else _count_pairs(window))
+    pair_count = _count_pairs(query_groups)
+    done_count = pair_count - sum(unscored_counts)
+    results = over_devices(_score_window, tasks, job.reranker.work.devices)
     scores: list[list[float]] = []
     try:
-        with progress(total=total, unit="pair", label=label, done=total - sum(left)) as bar:
-            for window_scores in bar.follow(scored, left):
+        with progress(total=pair_count, unit="pair", label=label, done=done_count) as bar:
+            for window_scores in bar.follow(results, unscored_counts):
                 scores += window_scores
     finally:
-        _scorer.cache_clear()
+        _open_scorer.cache_clear()
     return scores
 
 
-def _pair_count(groups: Sequence[Group]) -> int:
-    return sum(len(ids) for _, ids in groups)
+# A job, the file of the scores, and the queries of a window with their passages.
+_WindowTask = tuple[PairJob, Path, Sequence[Group]]
 
 
-def _score_window(task: tuple[PairJob, Path, Sequence[Group]], device: str) -> list[list[float]]:
+def _count_pairs(query_groups: Sequence[Group]) -> int:
+    return sum(len(passage_ids) for _, passage_ids in query_groups)
+
+
+def _score_window(task: _WindowTask, device: str) -> list[list[float]]:
     """Return the scores of each query's passages in a window. Scores in the window's file are reused."""
-    job, path, groups = task
-    return resumed(
-        path,
-        list[list[float]],
-        lambda scores: [len(own) for own in scores] == [len(ids) for _, ids in groups],
-        # Nine digits identify a 32-bit number.
-        lambda: [[float(f"{score:.9g}") for score in own] for own in score_groups(job, device, groups)],
-    )
+    job, scores_path, query_groups = task
+    group_sizes = [len(passage_ids) for _, passage_ids in query_groups]
+
+    def is_complete(saved_scores: list[list[float]]) -> bool:
+        return [len(group_scores) for group_scores in saved_scores] == group_sizes
+
+    def compute_scores() -> list[list[float]]:
+        rounded_scores = []
+        for group_scores in score_groups(job, device, query_groups):
+            # Nine digits identify 32 bits.
+            rounded_scores.append([float(f"{score:.9g}") for score in group_scores])
+        return rounded_scores
+
+    return resumed(scores_path, list[list[float]], is_complete, compute_scores)
 
 
 @LastResult
-def _encoders(reranker: Reranker, device: str) -> list[TextEncoder]:
+def _open_encoders(reranker: Reranker, device: str) -> tuple[TextEncoder, TextEncoder]:
     """Return the query encoder and the passage encoder of a dual-encoder. A process opens the model once."""
-    model, work = open_encoder(reranker.settings, device, reranker.work.dtype), reranker.work
-    return [TextEncoder(model, task, work.batch_tokens, work.tokenizers) for task in ("query", "document")]
+    work = reranker.work
+    model = open_encoder(reranker.settings, device, work.dtype)
+    query_encoder = TextEncoder(model, "query", work.batch_tokens, work.tokenizers)
+    passage_encoder = TextEncoder(model, "document", work.batch_tokens, work.tokenizers)
+    return query_encoder, passage_encoder
 
 
-def similarities(job: PairJob, device: str, groups: Sequence[Group]) -> list[list[float]]:
+def similarities(job: PairJob, device: str, query_groups: Sequence[Group]) -> list[list[float]]:
     """Return the similarity (cosine or dot product) of each query to each of its passages, by a dual-encoder.
 
     The corpus must have every passage. A passage of several queries is encoded once.
     """
-    of_queries, of_passages = _encoders(job.reranker, device)
-    passages = _passages(job)
-    asked = [(text, ids) for text, ids in groups if ids]
-    if not asked:
-        return [[] for _ in groups]
-    every = {corpus: number for number, corpus in enumerate(dict.fromkeys(c for _, ids in asked for c in ids))}
-    vectors = of_passages.encode(passages.texts(passages.rows(list(every)).tolist())).astype(np.float32)
-    queries = iter(of_queries.encode([text for text, _ in asked]).astype(np.float32))
-    return [(vectors[[every[c] for c in ids]] @ next(queries)).tolist() if ids else [] for _, ids in groups]
+    query_encoder, passage_encoder = _open_encoders(job.reranker, device)
+    passages = _open_passages(job)
+    query_texts = [query_text for query_text, passage_ids in query_groups if passage_ids]
+    if not query_texts:
+        return [[] for _ in query_groups]
+
+    # Number the distinct passages, and encode each of them once.
+    passage_numbers: dict[str, int] = {}
+    for _, passage_ids in query_groups:
+        for passage_id in passage_ids:
+            passage_numbers.setdefault(passage_id, len(passage_numbers))
+    passage_texts = passages.texts(passages.rows(list(passage_numbers)).tolist())
+    passage_vectors = passage_encoder.encode(passage_texts).astype(np.float32)
+    query_vectors = iter(query_encoder.encode(query_texts).astype(np.float32))
+
+    similarities_by_group: list[list[float]] = []
+    for _, passage_ids in query_groups:
+        if passage_ids:
+            group_vectors = passage_vectors[[passage_numbers[passage_id] for passage_id in passage_ids]]
+            similarities_by_group.append((group_vectors @ next(query_vectors)).tolist())
+        else:
+            similarities_by_group.append([])
+    return similarities_by_group

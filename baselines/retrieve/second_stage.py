@@ -1,6 +1,7 @@
 """Re-rank the best passages of a run by any kind of model."""
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,7 @@ from builders.store.layout import SETS
 from builders.store.reader import Release
 from builders.store.runs import Hit, Run, best_first, read_run, write_run
 
-Groups = Sequence[tuple[str, Sequence[str]]]  # text of a query, ids of the passages to score
+Groups = Sequence[tuple[str, list[str]]]  # text of a query, ids of the passages to score
 
 
 @dataclass(frozen=True)
@@ -81,26 +82,32 @@ def rescore_run(
         InputError: ``out`` is the run to re-rank, the run has an unknown query or passage, the model cannot be opened,
             or an option does not fit the kind of model.
     """
-    first_path = first_run.path if isinstance(first_run, Run) else first_run
-    is_in_memory = isinstance(first_run, Run) and first_run.is_in_memory
+    if isinstance(first_run, Run):
+        first_path = first_run.path
+        is_in_memory = first_run.is_in_memory
+    else:
+        first_path = first_run
+        is_in_memory = False
     if out is not None and not is_in_memory and real_path(first_path) == real_path(out):
         raise InputError("is both the run to re-rank and --out; expected different files", path=out)
+
+    # Read the run. Unknown ids are reported before a model is opened.
     configs = SETS[set_name]
     opened_run = read_run(first_run)
     expect_hits(opened_run)
-    texts, rankings = dict(read_queries(release, split, configs.queries)), opened_run.rankings
-    if strange := next((query for query in rankings if query not in texts), None):
-        raise InputError(f"has a query {strange!r} that {configs.queries}/{split} lacks", path=first_path)
-    ranked = {query: list(dict.fromkeys(ids)) for query, ids in rankings.items()}
-    open_passages(release, configs.corpus).expect((corpus for ids in ranked.values() for corpus in ids), first_path)
-    groups = [(texts[query], ids[:top_k]) for query, ids in ranked.items()]
+    query_texts = dict(read_queries(release, split, configs.queries))
+    for query_id in opened_run.rankings:
+        if query_id not in query_texts:
+            raise InputError(f"has a query {query_id!r} that {configs.queries}/{split} lacks", path=first_path)
+    rankings = _distinct_passages(opened_run)
+    all_passage_ids = itertools.chain.from_iterable(rankings.values())
+    open_passages(release, configs.corpus).expect(all_passage_ids, first_path)
+    groups = [(query_texts[query_id], passage_ids[:top_k]) for query_id, passage_ids in rankings.items()]
 
+    # Open the model.
     first_stage = _describe_run(first_run)
-    family = "" if options.family in (None, NO_FAMILY) else options.family
-    kind = options.kind or model_kinds.kind_of_scorer(
-        ModelSettings(model, revision=options.revision, trust_remote_code=options.trust_remote_code), family
-    )
-    if kind in vector_index.RETRIEVERS:
+    model_kind = _find_kind(model, options)
+    if model_kind in vector_index.RETRIEVERS:
         search = families.prepare_search(
             model=model,
             options=options,
@@ -113,36 +120,57 @@ def rescore_run(
         )
         scorer = _vector_scorer(search, release, configs.corpus, groups, first_stage)
     else:
-        for name, value in (("family", options.family), ("index", index)):
-            if value:
-                raise InputError(f"--{name} {value}: a model of kind {kind} has no {name}", path=model)
+        _expect_no_vector_options(model, model_kind, options.family, index)
         job = rerankers.pair_job(model=model, options=options, work=work, release=release, corpus=configs.corpus)
-        about = describe_search(release, kind=kind, set_name=set_name, split=split, top_k=top_k)
-        score_options = [top_k, work.dtype, options.max_length, work.batch_tokens, rerankers.WINDOW]
-        scorer = _pair_scorer(job, kind, groups, about | first_stage, score_options)
+        search_record = describe_search(release, kind=model_kind, set_name=set_name, split=split, top_k=top_k)
+        score_options = [top_k, work.dtype, options.max_length, work.batch_tokens, rerankers.QUERIES_PER_FILE]
+        scorer = _pair_scorer(job, model_kind, groups, search_record | first_stage, score_options)
 
-    about_scores = {  # saved scores are reused if all these values are equal
-        "run": first_stage["reranked"]["sha256"],
-        "model": scorer.record["model"],
-        "corpus": release.fingerprint(configs.corpus, "corpus"),
-        "queries": release.fingerprint(configs.queries, split),
-        "options": scorer.options,
-    }
-    manifest = scorer.record
-    with _work_folder(out, key_of(about_scores)) as folder:
+    # Score the passages. Saved scores are reused if all these values are equal.
+    score_key = key_of(
+        {
+            "run": first_stage["reranked"]["sha256"],
+            "model": scorer.record["model"],
+            "corpus": release.fingerprint(configs.corpus, "corpus"),
+            "queries": release.fingerprint(configs.queries, split),
+            "options": scorer.options,
+        }
+    )
+    with _open_work_folder(out, score_key) as folder:
         scores, cost = scorer.score(folder)
-        hits = _reorder_all(ranked, scores)
+        hits = _reorder_rankings(rankings, scores)
         if out is None:
-            hits_by_query = {query: best_first(ranking) for query, ranking in hits}
-            run = Run.in_memory(shown_name(model), hits_by_query, manifest)
-        else:
-            line_count = write_run(out, hits, tag=scorer.tag)
-    if out is not None:
-        run = Run(out)
-        manifest = write_manifest(out, scorer.record, scorer.tag, len(groups), line_count)
-        precision = manifest["model"].get("computed_in", "unknown (endpoint)")
-        log.info("%s: %d lines for %d queries; %s; precision: %s", out, line_count, len(groups), cost, precision)
-    return Rescored(run, manifest, cost)
+            hits_by_query = {query_id: best_first(query_hits) for query_id, query_hits in hits}
+            run = Run.in_memory(shown_name(model), hits_by_query, scorer.record)
+            return Rescored(run, scorer.record, cost)
+        line_count = write_run(out, hits, tag=scorer.tag)
+    manifest = write_manifest(out, scorer.record, scorer.tag, len(groups), line_count)
+    precision = manifest["model"].get("computed_in", "unknown (endpoint)")
+    log.info("%s: %d lines for %d queries; %s; precision: %s", out, line_count, len(groups), cost, precision)
+    return Rescored(Run(out), manifest, cost)
+
+
+def _distinct_passages(run: Run) -> dict[str, list[str]]:
+    """Return the distinct passages of each query of a run, best first."""
+    return {query_id: list(dict.fromkeys(passage_ids)) for query_id, passage_ids in run.rankings.items()}
+
+
+def _expect_no_vector_options(model: str, model_kind: str, family: str | None, index: Path | None) -> None:
+    """Raise :class:`InputError` if an option of models with vectors is given for a model of pairs."""
+    for option, value in (("family", family), ("index", index)):
+        if value:
+            raise InputError(f"--{option} {value}: a model of kind {model_kind} has no {option}", path=model)
+
+
+def _find_kind(model: str, options: ModelOptions) -> str:
+    """Return the kind of a model, from --kind, the model's family or the model's files."""
+    if options.kind:
+        return options.kind
+    family = options.family
+    if family is None or family == NO_FAMILY:
+        family = ""
+    settings = ModelSettings(model, revision=options.revision, trust_remote_code=options.trust_remote_code)
+    return model_kinds.kind_of_scorer(settings, family)
 
 
 def _describe_run(run: Run | Path) -> dict[str, Any]:
@@ -152,17 +180,19 @@ def _describe_run(run: Run | Path) -> dict[str, Any]:
     """
     if isinstance(run, Run) and run.is_in_memory:
         return {"reranked": {"file": None, "sha256": key_of(run.hits)}}
-    path = run.path if isinstance(run, Run) else run
-    return {"reranked": {"file": path.name, "sha256": sha256_of(path)}}
+    run_path = run.path if isinstance(run, Run) else run
+    return {"reranked": {"file": run_path.name, "sha256": sha256_of(run_path)}}
 
 
 def _vector_scorer(
-    search: families.ModelSearch, release: Release, corpus: str, groups: Groups, first_stage: dict[str, Any]
+    search: families.ModelSearch, release: Release, corpus: str, query_groups: Groups, first_stage: dict[str, Any]
 ) -> _Scorer:
-    passage_count = len({passage_id for _, ids in groups for passage_id in ids})
+    """Return the scorer of a model with vectors. Each distinct passage is encoded once."""
+    passage_count = len(set(itertools.chain.from_iterable(passage_ids for _, passage_ids in query_groups)))
 
-    def score(_: Path) -> tuple[list[list[float]], str]:  # the encodings are saved beside the index
-        scores, new_count = search.retriever.scores(release, corpus, search.index_folder, groups)
+    # The work folder is not used, because the encodings are saved beside the index.
+    def score(_: Path) -> tuple[list[list[float]], str]:
+        scores, new_count = search.retriever.scores(release, corpus, search.index_folder, query_groups)
         return scores, f"{passage_count:,} passages encoded, {new_count:,} of them now"
 
     run_record = search.record | first_stage | {"passages_encoded": passage_count}
@@ -170,28 +200,37 @@ def _vector_scorer(
 
 
 def _pair_scorer(
-    job: rerankers.PairJob, kind: str, groups: Sequence[rerankers.Group], about: dict[str, Any], options: list[Any]
+    job: rerankers.PairJob,
+    kind: str,
+    query_groups: Groups,
+    search_record: dict[str, Any],
+    options: list[Any],
 ) -> _Scorer:
-    pair_count = sum(len(ids) for _, ids in groups)
+    """Return the scorer of a model of pairs. ``search_record`` is the run's record without the model."""
+    pair_count = sum(len(passage_ids) for _, passage_ids in query_groups)
+    queries_per_file = rerankers.ENDPOINT_QUERIES_PER_FILE if kind == "listwise" else None
 
     def score(folder: Path) -> tuple[list[list[float]], str]:
-        window = rerankers.ASKED if kind == "listwise" else None
-        return rerankers.score_windows(job, groups, folder, "rerank", window), f"{pair_count:,} pairs scored"
+        scores = rerankers.score_windows(job, query_groups, folder, "rerank", queries_per_file)
+        return scores, f"{pair_count:,} pairs scored"
 
-    return _Scorer(record(job.reranker.about(), about | {"pairs_scored": pair_count}), kind, score, options)
+    run_record = record(job.reranker.about(), search_record | {"pairs_scored": pair_count})
+    return _Scorer(run_record, kind, score, options)
 
 
 @contextlib.contextmanager
-def _work_folder(out: Path | None, key: str) -> Iterator[Path]:
+def _open_work_folder(out: Path | None, work_key: str) -> Iterator[Path]:
     """Yield a folder for scores. The folder beside ``out`` survives an interruption. A run in memory has no such."""
     if out is not None:
-        with work_beside(out, key) as folder:
+        with work_beside(out, work_key) as folder:
             yield folder
         return
     with temporary_folder(writable_cache()) as folder:
         yield folder
 
 
-def _reorder_all(ranked: dict[str, list[str]], scores: Sequence[Sequence[float]]) -> Iterator[tuple[str, list[Hit]]]:
-    for (query, ids), query_scores in zip(ranked.items(), scores, strict=True):
-        yield query, reorder_passages(ids, query_scores)
+def _reorder_rankings(
+    rankings: dict[str, list[str]], scores: Sequence[Sequence[float]]
+) -> Iterator[tuple[str, list[Hit]]]:
+    for (query_id, passage_ids), query_scores in zip(rankings.items(), scores, strict=True):
+        yield query_id, reorder_passages(passage_ids, query_scores)

@@ -10,7 +10,7 @@ from builders.core.errors import InputError
 from builders.core.results import Report, Table
 
 Floats = npt.NDArray[Any]
-_STEPS = 10_000  # thresholds that are tried: the multiples of 1 / _STEPS
+_THRESHOLD_STEPS = 10_000  # thresholds are the multiples of 1 / _THRESHOLD_STEPS
 _WIDEST_INTERVAL = 0.2  # of the precision
 _LOWEST_RECALL = 0.2
 
@@ -25,14 +25,21 @@ def calibrate_threshold(scores: Sequence[float], labels: Sequence[int], precisio
     """
     from scipy.stats import binomtest
 
-    score_array, label_array = np.array(scores), np.array(labels)
+    score_array = np.array(scores)
+    label_array = np.array(labels)
+
+    # Each half is measured with the threshold of the other half. A threshold that was chosen and measured on the same
+    # pairs would look too good.
     is_first_half = np.random.default_rng(0).permutation(len(scores)) % 2 == 0
     first_threshold = _lowest_threshold(score_array[is_first_half], label_array[is_first_half], precision)
     second_threshold = _lowest_threshold(score_array[~is_first_half], label_array[~is_first_half], precision)
     is_above = score_array > np.where(is_first_half, second_threshold, first_threshold)
 
-    correct_count, above_count = int(label_array[is_above].sum()), int(is_above.sum())
-    positive_count, chance = int(label_array.sum()), float(label_array.mean())
+    correct_count = int(label_array[is_above].sum())
+    above_count = int(is_above.sum())
+    positive_count = int(label_array.sum())
+    chance = float(label_array.mean())
+    # At least one trial, because SciPy refuses none. The interval of none of one is wide enough to be refused below.
     low, high = binomtest(correct_count, max(above_count, 1)).proportion_ci(method="wilson")
     recall_interval = binomtest(correct_count, max(positive_count, 1)).proportion_ci(method="wilson")
     if high - low > _WIDEST_INTERVAL or low <= chance or recall_interval.high < _LOWEST_RECALL:
@@ -48,30 +55,33 @@ def calibrate_threshold(scores: Sequence[float], labels: Sequence[int], precisio
         "positive_pairs": positive_count,
         "precision": correct_count / above_count,
         "recall": correct_count / positive_count,
-        "intervals": {"precision": [low, high], "recall": [*recall_interval]},
+        "intervals": {"precision": [low, high], "recall": [recall_interval.low, recall_interval.high]},
     }
 
 
 def _lowest_threshold(scores: Floats, labels: Floats, precision: float) -> float:
     """Return the lowest threshold (a multiple of 0.0001) that reaches ``precision``, or 1.0 if no threshold does."""
-    order, thresholds = np.argsort(scores), np.arange(_STEPS) / _STEPS
+    thresholds = np.arange(_THRESHOLD_STEPS) / _THRESHOLD_STEPS
+    order = np.argsort(scores)
     # The number of pairs whose score is at most the threshold, and the number of pairs with label 1 above it.
     below_counts = np.searchsorted(scores[order], thresholds, side="right")
-    correct_counts = labels.sum() - np.concatenate([[0], labels[order].cumsum()])[below_counts]
+    positives_below = np.concatenate([[0], labels[order].cumsum()])[below_counts]
+    correct_counts = labels.sum() - positives_below
     above_counts = len(scores) - below_counts
-    sufficient = thresholds[(above_counts > 0) & (correct_counts >= precision * above_counts)]
-    return float(min(sufficient, default=1.0))
+    is_sufficient = (above_counts > 0) & (correct_counts >= precision * above_counts)
+    return float(min(thresholds[is_sufficient], default=1.0))
 
 
 def calibration_report(result: dict[str, Any]) -> Report:
     """Return the report of a result of :func:`calibrate_threshold`, which may also have the model's name."""
-    shown, rows = {}, []
+    measure_texts = {}
+    rows = []
     for measure, (low, high) in result["intervals"].items():
-        shown[measure] = f"{result[measure]:.1%} ({low:.1%} to {high:.1%})"
+        measure_texts[measure] = f"{result[measure]:.1%} ({low:.1%} to {high:.1%})"
         rows.append((measure, result[measure], low, high))
     text = (
         f"threshold {result['threshold']}, from {result['pairs']:,} pairs, {result['positive_pairs']:,} with label 1\n"
-        f"on other pairs: precision {shown['precision']}, recall {shown['recall']}"
+        f"on other pairs: precision {measure_texts['precision']}, recall {measure_texts['recall']}"
     )
     columns = ("measure", "value", "low", "high")
     threshold_row = (result["threshold"], result["pairs"], result["positive_pairs"])

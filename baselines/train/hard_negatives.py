@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -19,6 +20,7 @@ from baselines.measure.qrels import Qrels, read_queries
 from builders.core.errors import InputError, log
 from builders.core.files import atomic_text
 from builders.core.progress import progress
+from builders.core.shares import report_share, share_receiver
 from builders.store.layout import SETS
 from builders.store.reader import Release
 from builders.store.runs import Run, probability
@@ -29,7 +31,7 @@ if TYPE_CHECKING:  # rerankers loads PyTorch
     Score = Callable[[Sequence[Group]], list[list[float]]]
 
 _CACHED_TEXTS = 1 << 16  # normalised passages in the cache; many queries share passages
-_WINDOW = 256  # queries whose candidates are scored in one task
+_QUERIES_PER_WINDOW = 256  # queries whose candidates are scored together
 
 
 @dataclass(frozen=True)
@@ -53,16 +55,20 @@ class Limits:
 
     def limit(self, positive_scores: Sequence[float]) -> float:
         """Return the highest score that a candidate may have, given the scores of the known positives."""
-        limits = [math.inf] if self.max_score is None else [self.max_score]
+        highest_score = math.inf
+        if self.max_score is not None:
+            highest_score = self.max_score
         if positive_scores:
             # sentence-transformers uses the weakest positive instead of the best. In this data, the weakest positive
             # may share few words with the query, so that nearly every candidate would be excluded.
-            best = max(positive_scores)
+            best_positive = max(positive_scores)
             if self.margin is not None:
-                limits.append(best - self.margin)
+                highest_score = min(highest_score, best_positive - self.margin)
             if self.relative_margin is not None:
-                limits.append(best - abs(best) * self.relative_margin)  # abs: scores may be negative
-        return min(limits)
+                # The absolute value, because scores may be negative.
+                distance = abs(best_positive) * self.relative_margin
+                highest_score = min(highest_score, best_positive - distance)
+        return highest_score
 
 
 @dataclass(frozen=True)
@@ -134,15 +140,16 @@ class CandidateScorer:
 
         if self.is_dual:
             return similarities(self.job, device, groups)
-        scores = []
+        probabilities = []
         for logits in score_groups(self.job, device, groups):
-            scores.append([probability(logit) for logit in logits])
-        return scores
+            probabilities.append([probability(logit) for logit in logits])
+        return probabilities
 
 
 def for_english(ranking: Run, release: Release, split: str) -> Run:
     """Give each English query without hits the hits of its Chinese original, which has the same judgments."""
     hits = dict(ranking.lazy_hits)
+    # ``zh_id`` is the Chinese original of the English query ``_id``.
     for batch in release.batches(SETS["crosslingual"].queries, split, ["_id", "zh_id"]):
         for english_id, chinese_id in zip(batch["_id"].to_pylist(), batch["zh_id"].to_pylist(), strict=True):
             if english_id not in hits and chinese_id in hits:
@@ -152,18 +159,24 @@ def for_english(ranking: Run, release: Release, split: str) -> Run:
 
 def expect_judged_queries(ranking: Run, qrels: Qrels) -> None:
     """Log the number of judged queries that the run lacks. Raises :class:`InputError` if the run lacks all of them."""
-    missing = sum(query_id not in ranking.lazy_hits for query_id in qrels.positives)
-    if missing == len(qrels.positives):
-        raise InputError(f"no matching query: has none of the {missing} queries of {qrels.name}", path=ranking.path)
-    if missing:
-        log.warning("%s lacks %d of %d queries", ranking.path, missing, len(qrels.positives))
+    missing_count = sum(query_id not in ranking.lazy_hits for query_id in qrels.positives)
+    if missing_count == len(qrels.positives):
+        problem = f"no matching query: has none of the {missing_count} queries of {qrels.name}"
+        raise InputError(problem, path=ranking.path)
+    if missing_count:
+        log.warning("%s lacks %d of %d queries", ranking.path, missing_count, len(qrels.positives))
 
 
 def expect_top_passages(ranking: Run, passages: Passages, top_k: int) -> None:
     """Raise :class:`InputError` if the collection lacks one of the first ``top_k`` passages of a query."""
     # Ids are not collected, because millions of ids take more memory than the time to look up repeated ids is worth.
-    top_hits = (hits[:top_k] for hits in ranking.lazy_hits.values())
-    passages.expect((passage_id for hits in top_hits for passage_id, _ in hits), ranking.path)
+    passages.expect(_top_passage_ids(ranking, top_k), ranking.path)
+
+
+def _top_passage_ids(ranking: Run, top_k: int) -> Iterator[str]:
+    for hits in ranking.lazy_hits.values():
+        for passage_id, _ in hits[:top_k]:
+            yield passage_id
 
 
 def read_query_texts(release: Release, split: str, query_config: str, qrels: Qrels) -> dict[str, str]:
@@ -202,80 +215,116 @@ def draw_candidates(
         return "".join(unicodedata.normalize("NFKC", text).casefold().split())
 
     for query_id, grades in qrels.positives.items():
+        # A sample of the collection may lack positives, which then have the row -1.
         rows = passages.rows(list(grades)).tolist()
         positive_ids = [passage_id for passage_id, row in zip(grades, rows, strict=True) if row >= 0]
         positive_texts = {normalised_text(passage_id) for passage_id in positive_ids}
-        top_ids = dict.fromkeys(passage_id for passage_id, _ in ranking.lazy_hits.get(query_id, ())[:top_k])
-        # A hash as sort key makes the order random, and independent of the passages' order in the run.
-        shuffled_ids = sorted(
-            top_ids, key=lambda passage_id: hashlib.sha256(f"{seed}\0{query_id}\0{passage_id}".encode()).digest()
-        )
-        negative_ids = (
-            passage_id
-            for passage_id in shuffled_ids
-            if passage_id not in grades and normalised_text(passage_id) not in positive_texts
-        )
         negative_count = negatives_per_positive * len(grades)
-        drawn_ids = list(negative_ids if draw_all else itertools.islice(negative_ids, negative_count))
+
+        # Shuffle the top passages, then draw from the beginning.
+        top_hits = ranking.lazy_hits.get(query_id, ())[:top_k]
+        top_ids = {passage_id for passage_id, _ in top_hits}
+        drawn_ids: list[str] = []
+        for passage_id in _shuffle(top_ids, f"{seed}\0{query_id}\0"):
+            if not draw_all and len(drawn_ids) == negative_count:
+                break
+            if passage_id not in grades and normalised_text(passage_id) not in positive_texts:
+                drawn_ids.append(passage_id)
         yield Candidates(query_id, drawn_ids, negative_count, positive_ids)
 
 
-def select_by_run(candidates: Iterable[Candidates], ranking: Run, limits: Limits) -> Iterator[Selection]:
-    """Select the negatives of every query by the scores of the run."""
-    for query in candidates:
-        yield from select_within([(query.query_id, query)], functools.partial(_scores_of_run, ranking), limits)
+def _shuffle(passage_ids: Iterable[str], hash_prefix: str) -> list[str]:
+    """Return ids in an order that is random for each ``hash_prefix``, and independent of the given order.
+
+    Each id is sorted by a hash of the prefix and the id.
+    """
+
+    def sort_key(passage_id: str) -> bytes:
+        return hashlib.sha256(f"{hash_prefix}{passage_id}".encode()).digest()
+
+    return sorted(passage_ids, key=sort_key)
+
+
+def select_by_run(candidates: Iterator[Candidates], ranking: Run, limits: Limits) -> Iterator[list[Selection]]:
+    """Select the negatives of every query by the scores of the run. Yield the selections of a window of queries."""
+    score = functools.partial(_scores_of_run, ranking)
+    for window in _split_windows(candidates):
+        yield select_within([(query.query_id, query) for query in window], score, limits)
+
+
+def _split_windows(candidates: Iterator[Candidates]) -> Iterator[list[Candidates]]:
+    """Yield the candidates of a window of queries at a time."""
+    while True:
+        window = list(itertools.islice(candidates, _QUERIES_PER_WINDOW))
+        if not window:
+            return
+        yield window
 
 
 def _scores_of_run(ranking: Run, groups: Sequence[Group]) -> list[list[float]]:
     """Return the scores of a run. A passage that the run lacks gets the score of the query's last hit."""
-    scores: list[list[float]] = []
+    scores_by_group: list[list[float]] = []
     for query_id, passage_ids in groups:
         hits = ranking.lazy_hits.get(query_id, [])
-        score_of = dict(reversed(hits))  # if a passage occurs twice, the higher score wins
-        scores.append([score_of.get(passage_id, hits[-1][1]) for passage_id in passage_ids] if hits else [])
-    return scores
+        group_scores: list[float] = []
+        if hits:
+            _, last_score = hits[-1]
+            score_of = dict(reversed(hits))  # if a passage occurs twice, the higher score wins
+            group_scores = [score_of.get(passage_id, last_score) for passage_id in passage_ids]
+        scores_by_group.append(group_scores)
+    return scores_by_group
 
 
 def select_by_model(
-    candidates: Iterator[Candidates], texts: dict[str, str], scorer: CandidateScorer, limits: Limits
-) -> Iterator[Selection]:
-    """Select the negatives of every query by the scores of a model, on all devices. ``texts``: queries by id."""
+    candidates: Iterator[Candidates], query_texts: dict[str, str], scorer: CandidateScorer, limits: Limits
+) -> Iterator[list[Selection]]:
+    """Select the negatives of every query by the scores of a model. Yield the selections of a window of queries.
+
+    ``query_texts`` has the queries by id. All devices share the windows.
+    """
     from baselines.retrieve.devices import over_devices
 
-    tasks = _windows(candidates, texts, scorer, limits)
-    for selections in over_devices(_select_window, tasks, scorer.job.reranker.work.devices):
-        yield from selections
+    tasks = _make_tasks(candidates, query_texts, scorer, limits)
+    yield from over_devices(_select_for_task, tasks, scorer.job.reranker.work.devices)
 
 
+# The model, (text, candidates) of each query, and the limits.
 _Task = tuple[CandidateScorer, list[tuple[str, Candidates]], Limits]
 
 
-def _windows(
-    candidates: Iterator[Candidates], texts: dict[str, str], scorer: CandidateScorer, limits: Limits
+def _make_tasks(
+    candidates: Iterator[Candidates], query_texts: dict[str, str], scorer: CandidateScorer, limits: Limits
 ) -> Iterator[_Task]:
-    """Yield a task for each window of queries, with the queries' texts."""
-    while window := list(itertools.islice(candidates, _WINDOW)):
-        yield scorer, [(texts[query.query_id], query) for query in window], limits
+    for window in _split_windows(candidates):
+        yield scorer, [(query_texts[query.query_id], query) for query in window], limits
 
 
-def _select_window(task: _Task, device: str) -> list[Selection]:
-    scorer, window, limits = task
-    return select_within(window, functools.partial(scorer.score, device=device), limits)
+def _select_for_task(task: _Task, device: str) -> list[Selection]:
+    scorer, queries, limits = task
+    return select_within(queries, functools.partial(scorer.score, device=device), limits)
 
 
-def select_within(window: Sequence[tuple[str, Candidates]], score: Score, limits: Limits) -> list[Selection]:
+def select_within(queries: Sequence[tuple[str, Candidates]], score: Score, limits: Limits) -> list[Selection]:
     """Return each query's first ``negative_count`` candidates within the limits.
 
-    ``window`` has pairs of a query's name for ``score`` and its candidates. Candidates are scored only when needed: as
+    ``queries`` has pairs of a query's name for ``score`` and its candidates. Candidates are scored only when needed: as
     many as the query lacks, again and again, until it has enough or no candidate is left.
     """
-    positives = [(name, query.positive_ids) for name, query in window]
-    highest_scores = [limits.limit(positive_scores) for positive_scores in score(positives)]
-    selected_ids: list[list[str]] = [[] for _ in window]
-    scored_counts = [0] * len(window)
+    # Score the positives, from which the limits follow. The share of this part is an estimate: the first round scores
+    # ``negative_count`` candidates of a query, and later rounds together about as many.
+    positives = [(name, query.positive_ids) for name, query in queries]
+    positive_count = sum(len(query.positive_ids) for _, query in queries)
+    candidate_count = sum(min(query.negative_count, len(query.passage_ids)) for _, query in queries)
+    finished_share = positive_count / max(1, positive_count + 2 * candidate_count)
+    with _report_part(0, finished_share):
+        highest_scores = [limits.limit(positive_scores) for positive_scores in score(positives)]
+
+    selected_ids: list[list[str]] = [[] for _ in queries]
+    scored_counts = [0] * len(queries)
     while True:
+        # Collect as many further candidates as each query lacks.
         groups = []
-        for number, (name, query) in enumerate(window):
+        for number, (name, query) in enumerate(queries):
             start = scored_counts[number]
             lacking_count = query.negative_count - len(selected_ids[number])
             next_ids = query.passage_ids[start : start + lacking_count]
@@ -283,32 +332,66 @@ def select_within(window: Sequence[tuple[str, Candidates]], score: Score, limits
             scored_counts[number] += len(next_ids)
         if not any(next_ids for _, next_ids in groups):
             break
-        for number, scores in enumerate(score(groups)):
-            for passage_id, value in zip(groups[number][1], scores, strict=True):
-                if value <= highest_scores[number]:
+        # Nobody knows the number of rounds, so each round moves the bar by half of the rest.
+        round_end = (finished_share + 1) / 2
+        with _report_part(finished_share, round_end):
+            scores_by_group = score(groups)
+        finished_share = round_end
+        for number, scores in enumerate(scores_by_group):
+            _, next_ids = groups[number]
+            for passage_id, candidate_score in zip(next_ids, scores, strict=True):
+                if candidate_score <= highest_scores[number]:
                     selected_ids[number].append(passage_id)
+    # Every scored candidate is either selected or excluded.
     selections = []
-    for number, (_, query) in enumerate(window):
+    for number, (_, query) in enumerate(queries):
         excluded_count = scored_counts[number] - len(selected_ids[number])
         selections.append(Selection(query, selected_ids[number], excluded_count))
     return selections
 
 
+@contextlib.contextmanager
+def _report_part(begin: float, end: float) -> Iterator[None]:
+    """Let the shares that a part of a task reports move the task's bar from the share ``begin`` to ``end``."""
+    receive_share = share_receiver.get()
+    if receive_share is None:  # the bar belongs to another process
+        yield
+        return
+    token = share_receiver.set(lambda part_share: receive_share(begin + part_share * (end - begin)))
+    try:
+        yield
+    finally:
+        share_receiver.reset(token)
+    report_share(end)
+
+
 def write_negatives(
-    out: Path, selections: Iterable[Selection], *, query_count: int, is_limited: bool
+    out: Path, windows: Iterable[list[Selection]], *, query_count: int, is_limited: bool
 ) -> MinedNegatives:
-    """Write a line for each query, log the counts, and return them."""
-    too_few = without = excluded = 0
-    with atomic_text(out) as file:
-        for query, negative_ids, excluded_count in progress(selections, total=query_count, unit="query", label="mine"):
-            too_few += len(negative_ids) < query.negative_count
-            without += not negative_ids
-            excluded += excluded_count
-            line = {"query-id": query.query_id, "negative-ids": negative_ids}
-            file.write(json.dumps(line, ensure_ascii=False) + "\n")
-    if too_few:
-        log.warning("%d of %d queries have too few negatives; %d of them have none", too_few, query_count, without)
+    """Write a line for each query, log the counts, and return them.
+
+    ``windows`` is the result of :func:`select_by_run` or :func:`select_by_model`.
+    """
+    too_few_count = 0
+    without_count = 0
+    excluded_count = 0
+    window_sizes = []
+    for start in range(0, query_count, _QUERIES_PER_WINDOW):
+        window_sizes.append(min(_QUERIES_PER_WINDOW, query_count - start))
+    with atomic_text(out) as file, progress(total=query_count, unit="query", label="mine") as bar:
+        for selections in bar.follow(windows, window_sizes):
+            for selection in selections:
+                query = selection.candidates
+                too_few_count += len(selection.negative_ids) < query.negative_count
+                without_count += not selection.negative_ids
+                excluded_count += selection.excluded_count
+                line = {"query-id": query.query_id, "negative-ids": selection.negative_ids}
+                file.write(json.dumps(line, ensure_ascii=False) + "\n")
+    if too_few_count:
+        log.warning(
+            "%d of %d queries have too few negatives; %d of them have none", too_few_count, query_count, without_count
+        )
     log.info("%s: negatives of %d queries", out, query_count)
     if is_limited:
-        log.info("%d candidates were excluded because they score above the limits", excluded)
-    return MinedNegatives(out, query_count, too_few, without, excluded)
+        log.info("%d candidates were excluded because they score above the limits", excluded_count)
+    return MinedNegatives(out, query_count, too_few_count, without_count, excluded_count)

@@ -102,6 +102,7 @@ def mine_negatives(
     from builders.store.runs import read_run
     from builders.store.verb_inputs import release_input, run_input
 
+    # Wrong options, names and paths are reported before the release is read.
     limits = hard_negatives.Limits(margin, relative_margin, max_score)
     model = cross_encoder or bi_encoder
     if model and not limits.is_limited:
@@ -111,6 +112,8 @@ def mine_negatives(
     release = open_release(release)
     configs = SETS[set]
     query_config = expect_main(set, "--queries", queries)
+
+    # Everything that the negatives depend on. A finished file of the same call is returned.
     call = None
     if is_kept(out):
         splits = [(configs.corpus, "corpus"), (configs.qrels, split), (configs.queries, split), (query_config, split)]
@@ -118,12 +121,14 @@ def mine_negatives(
         for name, model_name in (("cross_encoder", cross_encoder), ("bi_encoder", bi_encoder)):
             if model_name:
                 inputs[name] = model_input(model_name, revision)
-        options = option_values(arguments, inputs, UNCHANGING) | {"device": device_kind(device)}
+        options = option_values(arguments, inputs, UNCHANGING)
+        options["device"] = device_kind(device)
         call = VerbCall("mine", RESULT_VERSION, options, inputs)
     finished = find_finished(out, call, again=again)
     if finished:
         return hard_negatives.MinedNegatives(finished.path, **finished.result)
 
+    # Read the judgments and the run. Unknown ids are reported before a model is opened.
     qrels = release_qrels(release, split, set, query_config)
     ranking = read_run(run)
     if set == "crosslingual":
@@ -132,6 +137,7 @@ def mine_negatives(
     passages = open_passages(release, configs.corpus)
     hard_negatives.expect_top_passages(ranking, passages, top_k)
 
+    # Draw the candidates, and select the negatives of each query.
     candidates = hard_negatives.draw_candidates(
         ranking,
         qrels,
@@ -139,10 +145,11 @@ def mine_negatives(
         top_k=top_k,
         negatives_per_positive=negatives,
         seed=seed,
-        draw_all=limits.is_limited,  # a candidate above the limits is replaced by the next candidate
+        # A candidate above the limits is replaced by the next candidate.
+        draw_all=limits.is_limited,
     )
     if model is None:
-        selections = hard_negatives.select_by_run(candidates, ranking, limits)
+        windows = hard_negatives.select_by_run(candidates, ranking, limits)
     else:
         from baselines.core.settings import ModelOptions
         from baselines.retrieve.devices import work_of
@@ -157,12 +164,11 @@ def mine_negatives(
             options=ModelOptions(max_length=max_length, revision=revision),
             work=work_of(device, dtype, batch_tokens, tokenizers, backend),
         )
-        if bi_encoder is not None:
+        is_dual = bi_encoder is not None
+        if is_dual:
             expect_encoder(job.reranker.settings)
-        scorer = hard_negatives.CandidateScorer(job, is_dual=bi_encoder is not None)
-        selections = hard_negatives.select_by_model(candidates, texts, scorer, limits)
-    mined = hard_negatives.write_negatives(
-        out, selections, query_count=len(qrels.positives), is_limited=limits.is_limited
-    )
+        scorer = hard_negatives.CandidateScorer(job, is_dual)
+        windows = hard_negatives.select_by_model(candidates, texts, scorer, limits)
+    mined = hard_negatives.write_negatives(out, windows, query_count=len(qrels.positives), is_limited=limits.is_limited)
     record_finished(out, call, result=mined.counts())
     return mined

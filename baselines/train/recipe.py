@@ -21,31 +21,40 @@ from builders.store.layout import SETS, base_set, set_of
 
 SCRATCH = "scratch"
 WORDS = "words"  # start = "words": one vector per word of the collection
-MADE = (SCRATCH, WORDS)  # starting checkpoints that the training creates from the collection
+# Starting checkpoints that the training creates from the collection.
+CREATED_STARTS = (SCRATCH, WORDS)
 FROM_RELEASE = "release"  # data.negatives = "release": hard negatives of the official data
 PAIRS = "pairs"  # data.source = "pairs": files of labelled pairs of questions
 FROM_RECIPE = "recipe:"  # start = "recipe:NAME": the checkpoint of the recipe NAME
 
 # Limits far above useful values, but low enough to exclude overflows in a training.
-_MOST, _LARGEST = 1_000_000_000, 1_000_000
-Count = Annotated[int, Meta(ge=0, le=_MOST)]
-Positive = Annotated[int, Meta(ge=1, le=_MOST)]
+_MAX_COUNT = 1_000_000_000
+_MAX_AMOUNT = 1_000_000
+Count = Annotated[int, Meta(ge=0, le=_MAX_COUNT)]
+Positive = Annotated[int, Meta(ge=1, le=_MAX_COUNT)]
 Size = Annotated[int, Meta(ge=1, le=10_000)]
-Length = Annotated[int, Meta(ge=3, le=_MOST)]  # two special tokens and one token of text
+Length = Annotated[int, Meta(ge=3, le=_MAX_COUNT)]  # two special tokens and one token of text
 Seed = Annotated[int, Meta(ge=0, lt=1 << 32)]  # NumPy's range of seeds
 Rate = Annotated[float, Meta(gt=0, le=1)]
-Amount = Annotated[float, Meta(ge=0, le=_LARGEST)]
-PositiveAmount = Annotated[float, Meta(gt=0, le=_LARGEST)]
+Amount = Annotated[float, Meta(ge=0, le=_MAX_AMOUNT)]
+PositiveAmount = Annotated[float, Meta(gt=0, le=_MAX_AMOUNT)]
 Share = Annotated[float, Meta(ge=0, lt=1)]
 PositiveShare = Annotated[float, Meta(gt=0, lt=1)]
 Name = Annotated[str, Meta(min_length=1)]
 
+# Libraries of transformers' option ``report_to`` that this project supports.
 _LOGGERS = {"tensorboard", "trackio", "wandb"}
 
-# Keys that only apply to some kinds of model.
-_KINDS = {
-    **dict.fromkeys(("model.pooling", "model.similarity", "model.towers", "data.rows", "train.shortest"), ("dual",)),
-    **dict.fromkeys(("model.outputs", "data.source", "train.adversarial"), ("cross",)),
+# Keys that only apply to some kinds of model, and these kinds.
+_KINDS_BY_KEY = {
+    "model.pooling": ("dual",),
+    "model.similarity": ("dual",),
+    "model.towers": ("dual",),
+    "data.rows": ("dual",),
+    "train.shortest": ("dual",),
+    "model.outputs": ("cross",),
+    "data.source": ("cross",),
+    "train.adversarial": ("cross",),
     "model.inputs": ("dual", "cross"),
 }
 
@@ -76,7 +85,7 @@ class Model(Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def is_pretrained(self) -> bool:
         """True if ``start`` is a model on the hub or a directory."""
-        return self.start not in MADE and not self.start.startswith(FROM_RECIPE)
+        return self.start not in CREATED_STARTS and not self.start.startswith(FROM_RECIPE)
 
     def __post_init__(self) -> None:
         if self.revision and not self.is_pretrained:
@@ -91,7 +100,7 @@ class Scratch(Struct, frozen=True, forbid_unknown_fields=True):
     ``vocabulary_passages``: number of passages, evenly spaced over the collection, to build the vocabulary from.
     """
 
-    vocabulary: Annotated[int, Meta(ge=10, le=_MOST)] = 12_000  # five are special tokens
+    vocabulary: Annotated[int, Meta(ge=10, le=_MAX_COUNT)] = 12_000  # five are special tokens
     vocabulary_passages: Positive = 200_000
     layers: Size = 6
     hidden: Size = 384
@@ -157,15 +166,15 @@ class Data(Struct, frozen=True, forbid_unknown_fields=True):
         try:
             set_of(self.set)
         except ValueError:
-            sampled = "restrain-SIZE-interpolation, restrain-SIZE-extrapolation, resttest-bucketNUMBER"
-            raise ValueError(f"set: expected one of {', '.join(SETS)}, {sampled}; found {self.set!r}") from None
+            sampled_sets = "restrain-SIZE-interpolation, restrain-SIZE-extrapolation, resttest-bucketNUMBER"
+            raise ValueError(f"set: expected one of {', '.join(SETS)}, {sampled_sets}; found {self.set!r}") from None
         if self.similar and (self.set, self.split) != ("main", "train"):
             raise ValueError(f"similar: expected set main and split train, found {self.set} and {self.split}")
         if self.leave_out and self.source == PAIRS:
             raise ValueError("leave_out: needs source = release")
-        for name in ("split", "dev_split"):
-            if getattr(self, name) == "test":
-                raise ValueError(f"{name}: the test split is only for the final evaluation")
+        for key in ("split", "dev_split"):
+            if getattr(self, key) == "test":
+                raise ValueError(f"{key}: the test split is only for the final evaluation")
 
 
 class Train(Struct, frozen=True, forbid_unknown_fields=True):
@@ -213,25 +222,35 @@ class Train(Struct, frozen=True, forbid_unknown_fields=True):
     logs: Positive = 200
     evaluations: Count = 10
     saves: Count = 10
-    report_to: str = "auto"  # loggers, separated by commas; auto: TensorBoard if it is installed
+    # Loggers, separated by commas; auto: TensorBoard if it is installed.
+    report_to: str = "auto"
 
     def __post_init__(self) -> None:
-        if self.report_to not in ("auto", "none") and not {*self.report_to.split(",")} <= _LOGGERS:
+        if self.report_to in ("auto", "none"):
+            return
+        if not set(self.report_to.split(",")) <= _LOGGERS:
             raise ValueError(
                 f"report_to: expected auto, none, or some of {', '.join(sorted(_LOGGERS))}; found {self.report_to!r}"
             )
 
     def loggers(self) -> list[str]:
         """Return the libraries of ``report_to``. Raises :class:`InputError` if a library is not installed."""
-        if self.report_to in ("auto", "none"):
-            return ["tensorboard"] * (self.report_to == "auto" and _is_installed("tensorboard"))
-        if missing := [name for name in self.report_to.split(",") if not _is_installed(name)]:
-            raise InputError(f"train.report_to: {missing[0]} is not installed; run `pip install {missing[0]}`")
-        return self.report_to.split(",")
+        if self.report_to == "none":
+            return []
+        if self.report_to == "auto":
+            return ["tensorboard"] if _is_installed("tensorboard") else []
+        loggers = self.report_to.split(",")
+        for logger in loggers:
+            if not _is_installed(logger):
+                raise InputError(f"train.report_to: {logger} is not installed; run `pip install {logger}`")
+        return loggers
 
 
 def _is_installed(logger: str) -> bool:
-    return any(map(find_spec, (logger, "tensorboardX") if logger == "tensorboard" else (logger,)))
+    # transformers also logs to TensorBoard by the library tensorboardX.
+    if logger == "tensorboard" and find_spec("tensorboardX"):
+        return True
+    return bool(find_spec(logger))
 
 
 class Sections(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -244,12 +263,12 @@ class Sections(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     words: Words = Words()
 
     def __post_init__(self) -> None:
-        for key, kinds in _KINDS.items():
-            section, name = key.split(".")
-            value = getattr(getattr(self, section), name)
-            default = next(each.default for each in msgspec.structs.fields(getattr(self, section)) if each.name == name)
-            if value != default and self.model.kind not in kinds:
-                raise ValueError(f"{key}: needs model.kind = {' or '.join(kinds)}, found {self.model.kind}")
+        for full_key, kinds in _KINDS_BY_KEY.items():
+            section, key = full_key.split(".")
+            settings = getattr(self, section)
+            defaults = {field.name: field.default for field in msgspec.structs.fields(settings)}
+            if getattr(settings, key) != defaults[key] and self.model.kind not in kinds:
+                raise ValueError(f"{full_key}: needs model.kind = {' or '.join(kinds)}, found {self.model.kind}")
         if self.train.embeddings_gradient != 1 and not self.train.adversarial:
             raise ValueError("train.embeddings_gradient: needs train.adversarial above 0")
         if self.data.negatives == FROM_RELEASE and base_set(self.data.set) != "main":
@@ -264,23 +283,28 @@ class Recipe(Sections, frozen=True, kw_only=True):
     @property
     def negatives(self) -> int:
         """Number of hard negatives that the training reads for each positive."""
-        return 0 if self.model.kind == "mlm" or self.data.source == PAIRS else self.data.negatives_per_positive
+        if self.model.kind == "mlm" or self.data.source == PAIRS:
+            return 0
+        return self.data.negatives_per_positive
 
     def resolved(self) -> dict[str, Any]:
         """Return all settings for ``recipe.json``, including defaults and overrides."""
         content: dict[str, Any] = msgspec.to_builtins(self)
-        for start in MADE:
+        for start in CREATED_STARTS:
             if self.model.start != start:
                 del content[start]
         del content["train"]["report_to"]  # a training logged elsewhere is the same training
-        return {"name": content.pop("name"), **content}
+        settings = {"name": content.pop("name")}  # the name is the first key of recipe.json
+        settings.update(content)
+        return settings
 
     def values(self) -> dict[str, Any]:
         """Return every setting of :meth:`resolved` by its ``--set`` key, such as ``train.batch``."""
         values: dict[str, Any] = {}
         for section, settings in self.resolved().items():
             if isinstance(settings, dict):
-                values |= {f"{section}.{key}": value for key, value in settings.items()}
+                for key, value in settings.items():
+                    values[f"{section}.{key}"] = value
         return values
 
 
@@ -290,48 +314,62 @@ def read_recipe(name: str, overrides: Iterable[str] = ()) -> Recipe:
     Raises :class:`InputError` for an unknown recipe, section or key, for a missing or wrong value, and for the test
     split as training or dev data. The error names the file or override, and the key.
     """
-    path = RECIPES / f"{name}.toml"
+    recipe_path = RECIPES / f"{name}.toml"
     if "/" in name or "." in name:
-        path = Path(name)
+        recipe_path = Path(name)
     elif name not in names():
         raise InputError(f"no recipe {name!r}; expected a path to a .toml file, or one of {', '.join(names())}")
-    content = _content(path)
+    # Overrides are applied before validation, so that the recipe is validated as a whole.
+    content = _read_content(recipe_path)
     for override in overrides:
-        _override(content, override)
-    sections = typed(content, Sections, path)
-    return Recipe(name=path.stem, **{field: getattr(sections, field) for field in sections.__struct_fields__})
-
-
-def _content(path: Path) -> dict[str, Any]:
-    """Return the content of a recipe file. Its values replace those of the recipe that ``like`` names."""
-    content = read_toml(path)
-    if (base := content.pop("like", None)) is None:
-        return content
-    if base not in names():
-        raise InputError(f"like: expected one of {', '.join(names())}; found {base!r}", path=path)
-    found = _content(RECIPES / f"{base}.toml")
-    for section, values in content.items():
-        own = found.get(section)
-        found[section] = own | values if isinstance(own, dict) and isinstance(values, dict) else values
-    return found
-
-
-def _override(content: dict[str, Any], override: str) -> None:
-    """Apply one ``section.key=value`` to the content of a recipe file."""
-    key, equals, text = override.partition("=")
-    section, dot, name = key.partition(".")
-    if not (equals and dot and section and name):
-        raise InputError(f"--set {override}: expected SECTION.KEY=VALUE, for example train.batch=64")
-    value = typed(
-        text, _type_of(name, _type_of(section, Sections, override), override), f"--set {override}", from_text=True
+        _apply_override(content, override)
+    sections = typed(content, Sections, recipe_path)
+    return Recipe(
+        name=recipe_path.stem,
+        model=sections.model,
+        data=sections.data,
+        train=sections.train,
+        scratch=sections.scratch,
+        words=sections.words,
     )
-    table = content.setdefault(section, {})
-    if isinstance(table, dict):  # otherwise the file is wrong, and validation reports the error
-        table[name] = value
 
 
-def _type_of(key: str, table: Any, override: str) -> Any:
-    types = {field.name: field.type for field in msgspec.structs.fields(table)}
+def _read_content(recipe_path: Path) -> dict[str, Any]:
+    """Return the content of a recipe file. Its values replace those of the recipe that ``like`` names."""
+    own_content = read_toml(recipe_path)
+    base_name = own_content.pop("like", None)
+    if base_name is None:
+        return own_content
+    if base_name not in names():
+        raise InputError(f"like: expected one of {', '.join(names())}; found {base_name!r}", path=recipe_path)
+    content = _read_content(RECIPES / f"{base_name}.toml")
+    for section, values in own_content.items():
+        base_values = content.get(section)
+        if isinstance(base_values, dict) and isinstance(values, dict):
+            content[section] = base_values | values
+        else:
+            content[section] = values
+    return content
+
+
+def _apply_override(content: dict[str, Any], override: str) -> None:
+    """Apply one ``section.key=value`` to the content of a recipe file."""
+    full_key, equals, text = override.partition("=")
+    section, dot, key = full_key.partition(".")
+    if not (equals and dot and section and key):
+        raise InputError(f"--set {override}: expected SECTION.KEY=VALUE, for example train.batch=64")
+    section_type = _find_type(section, Sections, override)
+    value_type = _find_type(key, section_type, override)
+    value = typed(text, value_type, f"--set {override}", from_text=True)
+    values = content.setdefault(section, {})
+    # A section that is no table is an error of the file, which validation reports later.
+    if isinstance(values, dict):
+        values[key] = value
+
+
+def _find_type(key: str, struct: Any, override: str) -> Any:
+    """Return the type of a key of a struct. Raises :class:`InputError` for an unknown key."""
+    types = {field.name: field.type for field in msgspec.structs.fields(struct)}
     if key not in types:
         raise InputError(f"unknown key {key!r}; expected {', '.join(types)}", path=f"--set {override}")
     return types[key]

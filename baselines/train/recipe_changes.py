@@ -7,9 +7,19 @@ from baselines.train.recipe_files import RECIPES, names
 from builders.core.files import read_toml
 
 # Recipe keys that may differ in a comparable training: the seed, speed, and the evaluation during the training.
-_NEUTRAL = {
-    *("train.seed", "train.mini_batch", "train.mini_batch_tokens", "train.workers", "train.compile", "train.logs"),
-    *("train.evaluations", "train.saves", "data.dev_split", "data.dev_queries", "data.dev_passages", "model.revision"),
+_NEUTRAL_KEYS = {
+    "train.seed",
+    "train.mini_batch",
+    "train.mini_batch_tokens",
+    "train.workers",
+    "train.compile",
+    "train.logs",
+    "train.evaluations",
+    "train.saves",
+    "data.dev_split",
+    "data.dev_queries",
+    "data.dev_passages",
+    "model.revision",
 }
 
 
@@ -19,14 +29,18 @@ def inherit_values(name: str, values_by_recipe: Mapping[str, Sequence[str]]) -> 
     The values for the recipe of ``like`` come first, without the keys that the recipe's own file sets. Then come the
     values for the recipe itself.
     """
-    content = read_toml(RECIPES / f"{name}.toml") if name in names() else {}
+    content = {}
+    if name in names():
+        content = read_toml(RECIPES / f"{name}.toml")
     values = []
     if "like" in content:
         for value in inherit_values(content["like"], values_by_recipe):
-            section, _, key = value.partition("=")[0].partition(".")
+            full_key, _, _ = value.partition("=")
+            section, _, key = full_key.partition(".")
             if key not in content.get(section, {}):
                 values.append(value)
-    return [*values, *values_by_recipe.get(name, ())]
+    values.extend(values_by_recipe.get(name, ()))
+    return values
 
 
 def differences_from_recipe(name: str, changed_values: Sequence[str]) -> list[str]:
@@ -36,18 +50,20 @@ def differences_from_recipe(name: str, changed_values: Sequence[str]) -> list[st
     """
     if name.endswith(SCRATCH):
         return ["models from scratch, not from pretrained weights"]
-    recipe, ours = read_recipe(name), read_recipe(name, changed_values)
-    differences, hidden = [], set(_NEUTRAL)
-    if ours.model.start != recipe.model.start:
-        theirs = recipe.model.start.removeprefix(FROM_RECIPE)
-        differences.append(f"{name} starts from {ours.model.start}, not from {theirs}")
+    recipe = read_recipe(name)
+    changed_recipe = read_recipe(name, changed_values)
+    differences = []
+    hidden_keys = set(_NEUTRAL_KEYS)
+    if changed_recipe.model.start != recipe.model.start:
+        recipe_start = recipe.model.start.removeprefix(FROM_RECIPE)
+        differences.append(f"{name} starts from {changed_recipe.model.start}, not from {recipe_start}")
         # The other starting checkpoint implies these settings.
-        hidden |= {"model.start", "model.pooling", "model.similarity"}
-    before = recipe.values()
-    changed = []
-    for key, value in ours.values().items():
-        if key not in hidden and value != before.get(key):
-            changed.append(f"{key} = {value}")
-    if changed:
-        differences.append(f"{name} with {', '.join(changed)}")
+        hidden_keys |= {"model.start", "model.pooling", "model.similarity"}
+    recipe_values = recipe.values()
+    changes = []
+    for key, value in changed_recipe.values().items():
+        if key not in hidden_keys and value != recipe_values.get(key):
+            changes.append(f"{key} = {value}")
+    if changes:
+        differences.append(f"{name} with {', '.join(changes)}")
     return differences

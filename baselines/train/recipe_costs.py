@@ -18,8 +18,14 @@ from builders.store.published import published
 from builders.store.reader import Release
 
 _TOP_K = 50  # default of --top-k
-_NUMBER_BYTES = 4  # of one weight of a checkpoint
-_EMBEDDING_BYTES = 2  # of one number of an embedding
+_BYTES_PER_WEIGHT = 4  # of a checkpoint
+_BYTES_PER_DIMENSION = 2  # of an embedding
+_BERT_POSITIONS = 512
+# Operations per parameter and token: a multiplication and an addition in the forward pass, twice as many backward.
+_TRAINING_OPERATIONS = 6
+_INFERENCE_OPERATIONS = 2
+# A state for resuming has the weights and Adam's two moments. Two states are kept.
+_WEIGHTS_IN_STATES = 2 * 3
 
 
 class ModelCost(NamedTuple):
@@ -43,22 +49,27 @@ class Architecture(NamedTuple):
     @property
     def in_layers(self) -> int:
         """Parameters of the layers: four attention matrices, two feed-forward matrices, biases and norms."""
-        return self.layers * (
-            4 * self.hidden**2 + 2 * self.hidden * self.feed_forward + 9 * self.hidden + self.feed_forward
-        )
+        attention_matrices = 4 * self.hidden**2
+        feed_forward_matrices = 2 * self.hidden * self.feed_forward
+        # Biases: four of attention and two of the feed-forward part. Two norms have a weight and a bias each.
+        biases = 5 * self.hidden + self.feed_forward
+        norms = 4 * self.hidden
+        return self.layers * (attention_matrices + feed_forward_matrices + biases + norms)
 
     @property
     def parameters(self) -> int:
         """All parameters of the layers and the embeddings."""
-        return self.in_layers + (self.vocabulary + self.positions + 2) * self.hidden
+        token_types = 2
+        embeddings = self.vocabulary + self.positions + token_types
+        return self.in_layers + embeddings * self.hidden
 
 
+_CHINESE_BERT = Architecture(21_128, 512, 12, 768, 3072)
 KNOWN = {
     "nghuyong/ernie-1.0-base-zh": Architecture(18_000, 513, 12, 768, 3072),
-    **{
-        f"hfl/chinese-{name}": Architecture(21_128, 512, 12, 768, 3072)
-        for name in ("bert-wwm-ext", "roberta-wwm-ext", "macbert-base")
-    },
+    "hfl/chinese-bert-wwm-ext": _CHINESE_BERT,
+    "hfl/chinese-roberta-wwm-ext": _CHINESE_BERT,
+    "hfl/chinese-macbert-base": _CHINESE_BERT,
     "google-bert/bert-base-multilingual-cased": Architecture(119_547, 512, 12, 768, 3072),
     "intfloat/multilingual-e5-small": Architecture(250_037, 512, 12, 384, 1536),
 }
@@ -69,23 +80,28 @@ class Sizes(NamedTuple):
 
     release: Release | None = None
 
-    def passages(self, name: str) -> int:
+    def passages(self, set_name: str) -> int:
+        """The number of passages of a set."""
+        corpus = set_of(set_name).corpus
         if self.release:
-            return self.release.rows(set_of(name).corpus, "corpus")
-        return int(published()["collections"][set_of(name).corpus]["passages"])
+            return self.release.rows(corpus, "corpus")
+        return int(published()["collections"][corpus]["passages"])
 
     def queries(self, config: str, split: str) -> int:
         """The number of queries in a config's split."""
         if self.release:
             return self.release.rows(config, split)
-        return int(published()["table3"][split if config == "queries" else None]["queries"])
+        # The key None raises KeyError: the paper has the sizes of the main queries only.
+        table_row = split if config == "queries" else None
+        return int(published()["table3"][table_row]["queries"])
 
-    def pairs(self, name: str, split: str) -> int:
+    def pairs(self, set_name: str, split: str) -> int:
         """The number of (query, positive passage) pairs in a split."""
         if not self.release:
-            return int(published()["table3"][split if name == "main" else None]["positive_passages"])
-        scores = self.release.table(set_of(name).qrels, split, ["score"])["score"]
-        return int(pc.sum(pc.greater(scores, 0)).as_py() or 0)
+            table_row = split if set_name == "main" else None
+            return int(published()["table3"][table_row]["positive_passages"])
+        grades = self.release.table(set_of(set_name).qrels, split, ["score"])["score"]
+        return int(pc.sum(pc.greater(grades, 0)).as_py() or 0)
 
 
 def architecture(recipe: Recipe, recipes: Mapping[str, Recipe]) -> Architecture | None:
@@ -96,11 +112,11 @@ def architecture(recipe: Recipe, recipes: Mapping[str, Recipe]) -> Architecture 
     ``recipes``: recipes with changed values, by name.
     """
     while recipe.model.start.startswith(FROM_RECIPE):
-        name = recipe.model.start.removeprefix(FROM_RECIPE)
-        recipe = recipes.get(name) or read_recipe(name)
+        start_name = recipe.model.start.removeprefix(FROM_RECIPE)
+        recipe = recipes.get(start_name) or read_recipe(start_name)
     if recipe.model.start == SCRATCH:
-        own = recipe.scratch
-        return Architecture(own.vocabulary, 512, own.layers, own.hidden, own.feed_forward)
+        sizes = recipe.scratch
+        return Architecture(sizes.vocabulary, _BERT_POSITIONS, sizes.layers, sizes.hidden, sizes.feed_forward)
     return KNOWN.get(recipe.model.start)
 
 
@@ -109,45 +125,56 @@ def tokens_of_row(recipe: Recipe) -> int:
     data = recipe.data
     if recipe.model.kind != "dual":
         return data.passage_length
-    negatives = min(1, data.negatives_per_positive) if data.rows == "one-negative" else data.negatives_per_positive
-    return data.query_length + (1 + negatives) * data.passage_length
+    negative_count = data.negatives_per_positive
+    if data.rows == "one-negative":
+        negative_count = min(1, negative_count)
+    return data.query_length + (1 + negative_count) * data.passage_length
 
 
 def training_rows(recipe: Recipe, sizes: Sizes) -> int:
     """Return the number of rows that a training reads, over all epochs."""
-    data, train = recipe.data, recipe.train
+    data = recipe.data
+    train = recipe.train
     if recipe.model.kind == "mlm":
-        rows = sizes.passages(data.set)
+        epoch_rows = sizes.passages(data.set)
     else:
-        rows = sizes.pairs(data.set, data.split)
+        epoch_rows = sizes.pairs(data.set, data.split)
         if recipe.model.kind == "cross":
-            rows *= 1 + data.negatives_per_positive
+            epoch_rows *= 1 + data.negatives_per_positive
         elif data.rows == "one-negative":
-            rows *= max(1, data.negatives_per_positive)
-    steps = max(1, round(train.epochs * (rows // train.batch)))
-    return min(steps, train.max_steps or steps) * train.batch
+            epoch_rows *= max(1, data.negatives_per_positive)
+    # A rest of rows that fills no batch is dropped in each epoch.
+    step_count = max(1, round(train.epochs * (epoch_rows // train.batch)))
+    if train.max_steps:
+        step_count = min(step_count, train.max_steps)
+    return step_count * train.batch
 
 
 def training_cost(recipe: Recipe, sizes: Sizes, recipes: Mapping[str, Recipe]) -> ModelCost:
     """Estimate the cost of a training. ``recipes``: as for :func:`architecture`."""
-    rows = training_rows(recipe, sizes)
-    tokens = rows * tokens_of_row(recipe)
+    row_count = training_rows(recipe, sizes)
+    token_count = row_count * tokens_of_row(recipe)
     model = architecture(recipe, recipes)
     if model is None:
-        return ModelCost(rows, tokens)
-    # The checkpoint and two states for resuming. A state also has Adam's two moments.
-    copies = 1 + 2 * 3 if recipe.train.saves else 1
-    disk = recipe.model.towers * model.parameters * _NUMBER_BYTES * copies
-    return ModelCost(rows, tokens, 6 * model.in_layers * tokens, disk)
+        return ModelCost(row_count, token_count)
+    saved_copies = 1  # the checkpoint
+    if recipe.train.saves:
+        saved_copies += _WEIGHTS_IN_STATES
+    disk_bytes = recipe.model.towers * model.parameters * _BYTES_PER_WEIGHT * saved_copies
+    operation_count = _TRAINING_OPERATIONS * model.in_layers * token_count
+    return ModelCost(row_count, token_count, operation_count, disk_bytes)
 
 
 def inference_cost(model: Architecture | None, rows: int, length: int, *, stores_vectors: bool = False) -> ModelCost:
     """Estimate the cost of encoding or scoring ``rows`` texts of ``length`` tokens. None is an unknown model."""
-    tokens = rows * length
+    token_count = rows * length
     if model is None:
-        return ModelCost(rows, tokens)
-    disk = rows * model.hidden * _EMBEDDING_BYTES if stores_vectors else None
-    return ModelCost(rows, tokens, 2 * model.in_layers * tokens, disk)
+        return ModelCost(rows, token_count)
+    disk_bytes = None
+    if stores_vectors:
+        disk_bytes = rows * model.hidden * _BYTES_PER_DIMENSION
+    operation_count = _INFERENCE_OPERATIONS * model.in_layers * token_count
+    return ModelCost(rows, token_count, operation_count, disk_bytes)
 
 
 def call_cost(verb: str, arguments: Mapping[str, Any], sizes: Sizes, recipes: Mapping[str, Recipe]) -> ModelCost:
@@ -164,18 +191,23 @@ def call_cost(verb: str, arguments: Mapping[str, Any], sizes: Sizes, recipes: Ma
     """
     if verb == "train":
         return training_cost(recipes[arguments["out"]], sizes, recipes)
+    # The number of texts or pairs that the verb reads.
     set_name = arguments.get("set", "main")
     if verb == "encode":
-        rows = sizes.passages(set_name)
+        row_count = sizes.passages(set_name)
     elif verb in ("bm25", "mine", "search", "rerank"):
-        rows = sizes.queries(arguments.get("queries", set_of(set_name).queries), arguments["split"])
+        query_config = arguments.get("queries", set_of(set_name).queries)
+        row_count = sizes.queries(query_config, arguments["split"])
     else:
         return ModelCost(0)
-    if verb in ("bm25", "mine"):
-        return ModelCost(rows)
+    if verb in ("bm25", "mine"):  # no model runs
+        return ModelCost(row_count)
     if verb == "rerank":
-        rows *= min(arguments.get("top_k", _TOP_K), sizes.passages(set_name))
-    recipe = recipes.get(arguments["model"]) or read_recipe(Path(arguments["model"]).name)
-    length = recipe.data.query_length if verb == "search" else recipe.data.passage_length
-    length = arguments.get("max_length", length)
-    return inference_cost(architecture(recipe, recipes), rows, length, stores_vectors=verb == "encode")
+        row_count *= min(arguments.get("top_k", _TOP_K), sizes.passages(set_name))
+
+    # The model and the length of a text.
+    model_path = arguments["model"]
+    recipe = recipes.get(model_path) or read_recipe(Path(model_path).name)
+    recipe_length = recipe.data.query_length if verb == "search" else recipe.data.passage_length
+    text_length = arguments.get("max_length", recipe_length)
+    return inference_cost(architecture(recipe, recipes), row_count, text_length, stores_vectors=verb == "encode")

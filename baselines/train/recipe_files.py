@@ -14,9 +14,12 @@ def names() -> list[str]:
 def recipe_summary(name: str) -> str:
     """Return the first sentence of the comment at the head of a recipe's file."""
     comment_lines = []
-    for line in (RECIPES / f"{name}.toml").read_text(encoding="utf-8").splitlines():
+    content = (RECIPES / f"{name}.toml").read_text(encoding="utf-8")
+    for line in content.splitlines():
         if not line.startswith("# ") or line.startswith("#   "):
             break  # the values of the recipe, or a command
         comment_lines.append(line.removeprefix("# "))
-    first_sentence = re.split(r"(?<=\.) (?=[A-Z])", " ".join(comment_lines))[0]
+    comment = " ".join(comment_lines)
+    # A sentence ends with a full stop, followed by a space and a capital letter.
+    first_sentence, *_ = re.split(r"(?<=\.) (?=[A-Z])", comment)
     return first_sentence.rstrip(":")

@@ -121,8 +121,8 @@ def train_model(
 
 def report_recipes() -> Report:
     """Return the names of the project's recipes with a sentence each."""
-    rows = [(name, recipe_summary(name)) for name in names()]
-    width = max(len(name) for name in names())
-    text = "\n".join(f"{name:<{width}}  {sentence}" for name, sentence in rows)
-    table = Table(["recipe", "summary"], rows, text_columns=2)
-    return Report(dict(rows), text, [table])
+    summaries = {name: recipe_summary(name) for name in names()}
+    name_width = max(len(name) for name in summaries)
+    lines = [f"{name:<{name_width}}  {summary}" for name, summary in summaries.items()]
+    table = Table(["recipe", "summary"], list(summaries.items()), text_columns=2)
+    return Report(summaries, "\n".join(lines), [table])

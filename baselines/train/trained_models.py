@@ -45,6 +45,7 @@ from baselines.retrieve.models import (
     expect_weights,
     new_head,
 )
+from baselines.retrieve.official_input import Kind as InputKind
 from baselines.retrieve.official_input import official_tokenizer
 from baselines.retrieve.reading_checks import SENTENCE, check_reading, check_room_for_texts
 from baselines.train.recipe import WORDS, Recipe, Words
@@ -57,13 +58,20 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 POSITIONS = 512  # BERT's longest input
-_SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-_TEXTS_AT_ONCE = 1_000
-_CHINESE = ((0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2CEAF), (0xF900, 0xFAFF), (0x2F800, 0x2FA1F))
+_BERT_WIDTH = 768
+_BERT_WEIGHT_RANGE = 0.02  # standard deviation of BERT's initial weights
+_SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+_TEXTS_PER_READ = 1_000
+# The first and the last code point of each Unicode block of Chinese characters, as in BERT's tokenizer.
+_CHINESE_BLOCKS = ((0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2CEAF), (0xF900, 0xFAFF), (0x2F800, 0x2FA1F))
 _UNKNOWN = "[UNK]"
-_LONGEST = 16  # characters of a word; longer runs of letters and digits are mostly file names
-_UNSEEN = 0.5  # assumed count of a character that never occurs as a word
-_FP32 = {"dtype": torch.float32}  # replaces the saved precision; an optimizer's small steps need fp32
+_CHARACTER_SHARE = 0.75  # of a WordPiece vocabulary that single characters may fill
+# Largest number of characters of a word; longer runs of letters and digits are mostly file names.
+_LONGEST_WORD = 16
+_UNSEEN_COUNT = 0.5  # assumed count of a character that never occurs as a word
+_IGNORED_LABEL = -100  # label of a token that is not masked
+# Replaces the saved precision; an optimizer's small steps need fp32.
+_FP32 = {"dtype": torch.float32}
 
 
 class BertForMaskedLM(_BertForMaskedLM):  # type: ignore[no-untyped-call]
@@ -74,83 +82,123 @@ class BertForMaskedLM(_BertForMaskedLM):  # type: ignore[no-untyped-call]
 
     def forward(self, input_ids: Any, attention_mask: Any, labels: Any) -> dict[str, torch.Tensor]:
         states = self.bert(input_ids, attention_mask=attention_mask).last_hidden_state
-        masked = labels != -100
-        guesses = self.cls(states[masked])
+        is_masked = labels != _IGNORED_LABEL
+        logits = self.cls(states[is_masked])
+        loss_sum = torch.nn.functional.cross_entropy(logits.float(), labels[is_masked], reduction="sum")
         # clamp: a batch without masked tokens has the loss 0, not 0 / 0.
-        total = torch.nn.functional.cross_entropy(guesses.float(), labels[masked], reduction="sum")
-        return {"loss": total / masked.sum().clamp(min=1)}
+        return {"loss": loss_sum / is_masked.sum().clamp(min=1)}
 
 
-def dual_encoder(recipe: Recipe, start: str, device: str, commit: str | None = None) -> SentenceTransformer:
-    """Open the dual-encoder to train, from ``start`` (a directory, or a hub name at a ``commit``).
+def dual_encoder(recipe: Recipe, start_model: str, device: str, commit: str | None = None) -> SentenceTransformer:
+    """Open the dual-encoder to train, from ``start_model`` (a directory, or a hub name at a ``commit``).
 
     A SentenceTransformer keeps its own pooling, similarity and prompts. Raises :class:`InputError` if the recipe asks
     for a different pooling or similarity, or for cosine similarity with ``train.scale`` <= 1.
     """
-    wanted, data = recipe.model, recipe.data
-    failed = f"cannot start from the model {start!r}"
-    source = ModelSettings(start, revision=commit or "")
-    expect_complete_copy(source)
-    with opening(failed, start), exclusive_loading():
-        if not is_plain(source):
-            model = SentenceTransformer(start, device="cpu", revision=commit, model_kwargs=dict(_FP32))
-            similarity = _own_similarity(model, start)
-            for key, own in (("pooling", _pooling(model)), ("similarity", similarity)):
-                if (asked := getattr(wanted, key)) not in ("", own):
-                    raise InputError(
-                        f"model.{key} = {asked}, but {start} is a SentenceTransformer with {own or 'none'}; "
-                        f"--set model.{key}= uses the model's value"
-                    )
-        else:
-            encoder: Any = Transformer(
-                start, model_kwargs=_at(commit) | _FP32, processor_kwargs=_at(commit), config_kwargs=_at(commit)
-            )
-            modules: list[Any] = [encoder, Pooling(encoder.get_embedding_dimension(), wanted.pooling or "mean")]
-            model = SentenceTransformer(modules=modules, device="cpu", similarity_fn_name="dot")
-            similarity = wanted.similarity or "dot"
-        expect_weights(failed, model, new_head)
-        _check_names(start, list(model.modules()))
-        check_tokenizers(model, start)
-        model.to(device)
-    set_prompts(model, source)
-    check_reading(model, ModelSettings(start))
+    commit_settings = ModelSettings(start_model, revision=commit or "")
+    expect_complete_copy(commit_settings)
+    model, similarity = _open_dual_encoder(recipe, start_model, commit_settings, device, commit)
+    set_prompts(model, commit_settings)
+    check_reading(model, ModelSettings(start_model))
+    # Check the recipe's settings of the loss.
     if similarity == "cos":
         if recipe.train.scale <= 1:
             raise InputError(
-                f"{start}: cosines with train.scale = {recipe.train.scale:g} differ too little to learn from; expected "
-                "a scale above 1, for example --set train.scale=20"
+                f"{start_model}: cosines with train.scale = {recipe.train.scale:g} differ too little to learn from; "
+                "expected a scale above 1, for example --set train.scale=20"
             )
         if not any(isinstance(module, Normalize) for module in model.modules()):
-            model.append(Normalize())  # dot products are then cosines, and every index supports dot products
-    if (shortest := recipe.train.shortest) > (full := model.get_embedding_dimension() or 0):
-        raise InputError(f"train.shortest = {shortest} is more than the {full} dimensions of {start}")
-    if shortest and similarity != "cos":
-        raise InputError(f"train.shortest: {start} compares by dot product; expected model.similarity = cos")
+            # Dot products are then cosines, and every index supports dot products.
+            model.append(Normalize())
+    _check_shortest(recipe, model, similarity, start_model)
+    # A static model has no transformer, hence no lengths and no official inputs.
     if is_static(model):
-        if wanted.towers == 2 or wanted.inputs == "official":
-            raise InputError(f"{start} is a static model; expected model.towers = 1 and model.inputs = plain")
+        if recipe.model.towers == 2 or recipe.model.inputs == "official":
+            raise InputError(f"{start_model} is a static model; expected model.towers = 1 and model.inputs = plain")
         return model
-    if wanted.towers == 2:
-        model = _two_towers(model, device)
-    towers = _towers(model, wanted.towers, start)
+    if recipe.model.towers == 2:
+        model = _copy_tower(model, device)
+    _set_lengths(recipe, _find_towers(model, recipe.model.towers, start_model))
+    check_room_for_texts(model, start_model)
+    return model
+
+
+def _open_dual_encoder(
+    recipe: Recipe, start_model: str, settings: ModelSettings, device: str, commit: str | None
+) -> tuple[SentenceTransformer, str]:
+    """Open a SentenceTransformer, or a plain transformer with a pooling layer. Return the model and its similarity."""
+    failure = f"cannot start from the model {start_model!r}"
+    similarity: str
+    with opening(failure, start_model), exclusive_loading():
+        if is_plain(settings):
+            encoder: Any = Transformer(
+                start_model,
+                model_kwargs=_load_options(commit) | _FP32,
+                processor_kwargs=_load_options(commit),
+                config_kwargs=_load_options(commit),
+            )
+            pooling = Pooling(encoder.get_embedding_dimension(), recipe.model.pooling or "mean")
+            model = SentenceTransformer(modules=[encoder, pooling], device="cpu", similarity_fn_name="dot")
+            similarity = recipe.model.similarity or "dot"
+        else:
+            model = SentenceTransformer(start_model, device="cpu", revision=commit, model_kwargs=dict(_FP32))
+            similarity = _own_similarity(model, start_model)
+            _expect_setting(start_model, "pooling", recipe.model.pooling, _pooling_modes(model))
+            _expect_setting(start_model, "similarity", recipe.model.similarity, similarity)
+        expect_weights(failure, model, new_head)
+        _check_names(start_model, list(model.modules()))
+        check_tokenizers(model, start_model)
+        model.to(device)
+    return model, similarity
+
+
+def _expect_setting(start_model: str, key: str, recipe_value: str, model_value: str) -> None:
+    """Raise :class:`InputError` if a recipe names another value than a SentenceTransformer has."""
+    if recipe_value not in ("", model_value):
+        raise InputError(
+            f"model.{key} = {recipe_value}, but {start_model} is a SentenceTransformer with {model_value or 'none'}; "
+            f"--set model.{key}= uses the model's value"
+        )
+
+
+def _check_shortest(recipe: Recipe, model: SentenceTransformer, similarity: str, start_model: str) -> None:
+    """Raise :class:`InputError` if ``train.shortest`` does not fit the model."""
+    shortest = recipe.train.shortest
+    dimensions = model.get_embedding_dimension() or 0
+    if shortest > dimensions:
+        raise InputError(f"train.shortest = {shortest} is more than the {dimensions} dimensions of {start_model}")
+    if shortest and similarity != "cos":
+        raise InputError(f"train.shortest: {start_model} compares by dot product; expected model.similarity = cos")
+
+
+def _set_lengths(recipe: Recipe, towers: dict[str, Any]) -> None:
+    """Set the lengths of queries and passages, and the official tokenizers. Raises :class:`InputError`.
+
+    ``towers`` has the transformers by route.
+    """
+    data = recipe.data
     for route, tower in towers.items():
-        length = data.query_length if route == "query" else data.passage_length
-        if wanted.inputs == "official":
-            kind: Any = "query" if route == "query" else "passage"
-            tower.processor = official_tokenizer(tower.tokenizer, kind, length)
-        if pooler := getattr(tower.auto_model, "pooler", None):
-            pooler.requires_grad_(False)  # no output uses the pooler; several processes would wait for its gradients
-        tower.query_length, tower.document_length = data.query_length, data.passage_length
+        is_query = route == "query"
+        if recipe.model.inputs == "official":
+            input_kind: InputKind = "query" if is_query else "passage"
+            length = data.query_length if is_query else data.passage_length
+            tower.processor = official_tokenizer(tower.tokenizer, input_kind, length)
+        pooler = getattr(tower.auto_model, "pooler", None)
+        if pooler is not None:
+            # No output uses the pooler; several processes would wait for its gradients.
+            pooler.requires_grad_(False)
+        tower.query_length = data.query_length
+        tower.document_length = data.passage_length
         # encode() without a task truncates to max_seq_length. A model from scratch has not trained later positions.
         tower.max_seq_length = data.passage_length
-    for route, key, length in (
-        ("query", "query_length", data.query_length),
-        ("document", "passage_length", data.passage_length),
-    ):
-        tower = towers.get(route) or next(iter(towers.values()))
-        check_length(f"data.{key} = {length}", length, tower, tower.tokenizer)
-    check_room_for_texts(model, start)
-    return model
+    # A shared encoder has only one route, usually that of passages.
+    first_tower = next(iter(towers.values()))
+    query_tower = towers.get("query", first_tower)
+    passage_tower = towers.get("document", first_tower)
+    query_option = f"data.query_length = {data.query_length}"
+    check_length(query_option, data.query_length, query_tower, query_tower.tokenizer)
+    passage_option = f"data.passage_length = {data.passage_length}"
+    check_length(passage_option, data.passage_length, passage_tower, passage_tower.tokenizer)
 
 
 def is_static(model: SentenceTransformer) -> bool:
@@ -160,17 +208,22 @@ def is_static(model: SentenceTransformer) -> bool:
 
 def halves(model: SentenceTransformer, shortest: int) -> list[int]:
     """Return the dimension of the model's vectors, a half, a quarter, and so on, down to ``shortest``."""
-    full = model.get_embedding_dimension() or 0
-    return [full >> n for n in range(full.bit_length()) if full >> n >= shortest]
+    dimensions = []
+    dimension = model.get_embedding_dimension() or 0
+    while dimension and dimension >= shortest:
+        dimensions.append(dimension)
+        dimension //= 2
+    return dimensions
 
 
-def _two_towers(model: SentenceTransformer, device: str) -> SentenceTransformer:
+def _copy_tower(model: SentenceTransformer, device: str) -> SentenceTransformer:
     """Copy the encoder, so that queries and passages have separate encoders. Two encoders are returned unchanged."""
     if any(isinstance(module, Router) for module in model):
         return model
-    passages = list(model.children())
+    passage_modules = list(model.children())
+    query_modules = copy.deepcopy(passage_modules)
     return SentenceTransformer(
-        modules=[Router.for_query_document(copy.deepcopy(passages), passages)],
+        modules=[Router.for_query_document(query_modules, passage_modules)],
         device=device,
         prompts=model.prompts,
         default_prompt_name=model.default_prompt_name,
@@ -179,124 +232,167 @@ def _two_towers(model: SentenceTransformer, device: str) -> SentenceTransformer:
     )
 
 
-def _towers(model: SentenceTransformer, wanted: int, start: str) -> dict[str, Any]:
-    """Return the transformers of a model by route: ``query`` and ``document``, or only a shared ``document``."""
-    router = next((module for module in model if isinstance(module, Router)), None)
-    routes: dict[str, Any] = {"document": model} if router is None else dict(router.sub_modules.items())
-    if len(routes) != wanted:
-        raise InputError(f"{start} has {len(routes)} encoders (towers); expected model.towers = {len(routes)}")
-    found = {
-        name: next((m for m in route.modules() if isinstance(m, Transformer)), None) for name, route in routes.items()
-    }
-    if None in found.values() or set(found) - {"query", "document"}:
-        raise InputError(f"{start} lacks a transformer for queries or for passages")
-    return found
+def _find_towers(model: SentenceTransformer, expected_count: int, start_model: str) -> dict[str, Any]:
+    """Return the transformers of a model by route: ``query`` and ``document``, or only a shared ``document``.
+
+    Raises :class:`InputError` for another number of encoders than ``expected_count``.
+    """
+    routes: dict[str, Any] = {"document": model}
+    for module in model:
+        if isinstance(module, Router):
+            routes = dict(module.sub_modules.items())
+            break
+    if len(routes) != expected_count:
+        raise InputError(f"{start_model} has {len(routes)} encoders (towers); expected model.towers = {len(routes)}")
+    towers = {}
+    for route, route_model in routes.items():
+        transformers = [module for module in route_model.modules() if isinstance(module, Transformer)]
+        if not transformers or route not in ("query", "document"):
+            raise InputError(f"{start_model} lacks a transformer for queries or for passages")
+        towers[route] = transformers[0]
+    return towers
 
 
-def _pooling(model: SentenceTransformer) -> str:
-    modes = {module.pooling_mode for module in model.modules() if isinstance(module, Pooling)}
-    return ", ".join(sorted(mode if isinstance(mode, str) else "+".join(mode) for mode in modes))
+def _pooling_modes(model: SentenceTransformer) -> str:
+    """Return the names of a model's pooling modes, as text."""
+    modes = set()
+    for module in model.modules():
+        if isinstance(module, Pooling):
+            mode = module.pooling_mode
+            modes.add(mode if isinstance(mode, str) else "+".join(mode))
+    return ", ".join(sorted(modes))
 
 
-def _own_similarity(model: SentenceTransformer, start: str) -> str:
+def _own_similarity(model: SentenceTransformer, start_model: str) -> str:
     """Return the similarity of a SentenceTransformer. Dot products of normalised vectors count as ``cos``."""
     if model.similarity_fn_name not in ("cosine", "dot"):
-        raise InputError(f"{start} compares by {model.similarity_fn_name!r}; expected cosine or dot")
-    normalised = any(isinstance(module, Normalize) for module in model.modules())
-    return "cos" if normalised or model.similarity_fn_name == "cosine" else "dot"
+        raise InputError(f"{start_model} compares by {model.similarity_fn_name!r}; expected cosine or dot")
+    is_normalised = any(isinstance(module, Normalize) for module in model.modules())
+    return "cos" if is_normalised or model.similarity_fn_name == "cosine" else "dot"
 
 
-def cross_encoder(recipe: Recipe, start: str, device: str, commit: str | None = None) -> CrossEncoder:
-    """Open the cross-encoder to train, from ``start`` (a directory, or a hub name at a ``commit``).
+def cross_encoder(recipe: Recipe, start_model: str, device: str, commit: str | None = None) -> CrossEncoder:
+    """Open the cross-encoder to train, from ``start_model`` (a directory, or a hub name at a ``commit``).
 
-    Raises :class:`InputError` if ``start`` is a cross-encoder whose number of outputs differs from the recipe.
+    Raises :class:`InputError` if ``start_model`` is a cross-encoder whose number of outputs differs from the recipe.
     """
-    outputs, length = recipe.model.outputs, recipe.data.passage_length
-    failed = f"cannot start from the model {start!r}"
-    expect_complete_copy(ModelSettings(start, revision=commit or ""))
-    with opening(failed, start), exclusive_loading():
-        config = AutoConfig.from_pretrained(start, **_at(commit))
-        is_cross = next(iter(classes(config)), "").endswith("ForSequenceClassification")
-        if is_cross and (have := config.num_labels) != outputs:  # the library's own message has thirty lines
-            raise InputError(f"{start} is a cross-encoder with {have} outputs; expected model.outputs = {have}")
+    output_count = recipe.model.outputs
+    pair_length = recipe.data.passage_length
+    failure = f"cannot start from the model {start_model!r}"
+    expect_complete_copy(ModelSettings(start_model, revision=commit or ""))
+    with opening(failure, start_model), exclusive_loading():
+        config = AutoConfig.from_pretrained(start_model, **_load_options(commit))
+        first_class = next(iter(classes(config)), "")
+        if first_class.endswith("ForSequenceClassification") and config.num_labels != output_count:
+            # The library's own message has thirty lines.
+            raise InputError(
+                f"{start_model} is a cross-encoder with {config.num_labels} outputs; "
+                f"expected model.outputs = {config.num_labels}"
+            )
         model = CrossEncoder(
-            start, num_labels=outputs, max_length=length, device="cpu", revision=commit, model_kwargs=dict(_FP32)
+            start_model,
+            num_labels=output_count,
+            max_length=pair_length,
+            device="cpu",
+            revision=commit,
+            model_kwargs=dict(_FP32),
         )
-        expect_weights(failed, model, new_head)
-        _check_names(start, list(model.modules()))
-        check_tokenizers(model, start)
+        expect_weights(failure, model, new_head)
+        _check_names(start_model, list(model.modules()))
+        check_tokenizers(model, start_model)
         model.to(device)
-    check_reading(model, ModelSettings(start))
+    check_reading(model, ModelSettings(start_model))
     if recipe.model.inputs == "official":
-        model[0].processor = official_tokenizer(model.tokenizer, "pair", length)
-    check_length(f"data.passage_length = {length}", length, model, model.tokenizer, texts=2)
-    check_room_for_texts(model, start)
+        model[0].processor = official_tokenizer(model.tokenizer, "pair", pair_length)
+    check_length(f"data.passage_length = {pair_length}", pair_length, model, model.tokenizer, texts=2)
+    check_room_for_texts(model, start_model)
     return model
 
 
-def masked_language_model(recipe: Recipe, start: str, commit: str | None = None) -> tuple[PreTrainedModel, Any]:
+def masked_language_model(recipe: Recipe, start_model: str, commit: str | None = None) -> tuple[PreTrainedModel, Any]:
     """Open the masked language model to train and its tokenizer, from a directory or a hub name at a ``commit``."""
-    at, length = _at(commit), recipe.data.passage_length
-    failed = f"cannot start from the model {start!r}"
-    expect_complete_copy(ModelSettings(start, revision=commit or ""))
-    with opening(failed, start), exclusive_loading():
-        config = AutoConfig.from_pretrained(start, **at)
-        kind = BertForMaskedLM if config.model_type == "bert" else AutoModelForMaskedLM
-        model = kind.from_pretrained(start, dtype=torch.float32, **at)
-        expect_weights(failed, model, new_head)
-        tokenizer = AutoTokenizer.from_pretrained(start, **at)
-        _check_names(start, [], tokenizer)
-        check_tokenizer(tokenizer, model.get_input_embeddings().weight, start)
+    load_options = _load_options(commit)
+    length = recipe.data.passage_length
+    failure = f"cannot start from the model {start_model!r}"
+    expect_complete_copy(ModelSettings(start_model, revision=commit or ""))
+    with opening(failure, start_model), exclusive_loading():
+        config = AutoConfig.from_pretrained(start_model, **load_options)
+        model_class = BertForMaskedLM if config.model_type == "bert" else AutoModelForMaskedLM
+        model = model_class.from_pretrained(start_model, dtype=torch.float32, **load_options)
+        expect_weights(failure, model, new_head)
+        tokenizer = AutoTokenizer.from_pretrained(start_model, **load_options)
+        _check_names(start_model, [], tokenizer)
+        check_tokenizer(tokenizer, model.get_input_embeddings().weight, start_model)
         if tokenizer.mask_token_id is None:
-            raise InputError(f"cannot start from the model {start!r}: its tokenizer has no mask token")
-        texts = tokenizer([SENTENCE, SENTENCE[:1]], padding=True, return_tensors="pt")
+            raise InputError(f"cannot start from the model {start_model!r}: its tokenizer has no mask token")
+        # A first pass, with padding, shows errors of the model's settings before the training starts.
+        batch = tokenizer([SENTENCE, SENTENCE[:1]], padding=True, return_tensors="pt")
         with torch.no_grad():
-            model(texts["input_ids"], attention_mask=texts["attention_mask"], labels=texts["input_ids"])
+            model(batch["input_ids"], attention_mask=batch["attention_mask"], labels=batch["input_ids"])
     check_length(f"data.passage_length = {length}", length, model, tokenizer)
     return model, tokenizer
 
 
-def _at(commit: str | None) -> dict[str, Any]:
+def _load_options(commit: str | None) -> dict[str, Any]:
     """Return transformers' arguments for the commit. Without ``trust_remote_code``, transformers could ask on stdin."""
-    return {"trust_remote_code": False} | ({"revision": commit} if commit else {})
+    options: dict[str, Any] = {"trust_remote_code": False}
+    if commit:
+        options["revision"] = commit
+    return options
 
 
-def _check_names(start: str, modules: list[Any], *tokenizers: Any) -> None:
+def _check_names(start_model: str, modules: list[Any], *tokenizers: Any) -> None:
     """Raise :class:`InputError` if the name of a route or chat template would put its file outside the checkpoint."""
-    tokenizers += tuple(module.tokenizer for module in modules if isinstance(module, Transformer))
-    templates = [getattr(tokenizer, "chat_template", None) for tokenizer in tokenizers]
-    for named in [*(module.sub_modules for module in modules if isinstance(module, Router)), *templates]:
-        if isinstance(named, (dict, torch.nn.ModuleDict)):  # a single template is a string without a name
-            for name in named:
-                several = f"the name {name!r} contains a slash; expected a plain name" if "/" in name else ""
-                if problem := problem_of(name) or several:
-                    raise InputError(f"cannot start from the model {start!r}: {problem}")
+    all_tokenizers = list(tokenizers)
+    names: list[str] = []
+    for module in modules:
+        if isinstance(module, Transformer):
+            all_tokenizers.append(module.tokenizer)
+        if isinstance(module, Router):
+            names += module.sub_modules
+    for tokenizer in all_tokenizers:
+        templates = getattr(tokenizer, "chat_template", None)
+        if isinstance(templates, dict):  # a single template is a string without a name
+            names += templates
+    for name in names:
+        problem = problem_of(name)
+        if not problem and "/" in name:
+            problem = f"the name {name!r} contains a slash; expected a plain name"
+        if problem:
+            raise InputError(f"cannot start from the model {start_model!r}: {problem}")
 
 
-def make_start(recipe: Recipe, start: str, passages: Passages, folder: Path) -> Path:
+def make_start(recipe: Recipe, start_model: str, passages: Passages, folder: Path) -> Path:
     """Return ``folder`` with the starting checkpoint ``scratch`` or ``words``, which is created if it is missing.
 
     The first process writes the files while other processes wait. The same recipe and collection give the same bytes.
     """
-    last, write = ("modules.json", _write_words) if start == WORDS else ("model.safetensors", _write_scratch)
-    build_once(folder, (folder / last).is_file, lambda new: write(recipe, passages, new))
+    # The last file that each function writes. A folder with this file is complete.
+    if start_model == WORDS:
+        last_file = folder / "modules.json"
+        write_start = _write_words
+    else:
+        last_file = folder / "model.safetensors"
+        write_start = _write_scratch
+    build_once(folder, last_file.is_file, lambda new_folder: write_start(recipe, passages, new_folder))
     return folder
 
 
-def _texts(passages: Passages, most: int) -> Iterator[str]:
-    """Yield the texts of at most ``most`` passages, evenly spaced over the collection."""
-    count = min(most, len(passages))
-    rows = [n * len(passages) // count for n in range(count)]
-    for start in range(0, count, _TEXTS_AT_ONCE):
-        yield from passages.texts(rows[start : start + _TEXTS_AT_ONCE])
+def _spaced_texts(passages: Passages, max_passages: int) -> Iterator[str]:
+    """Yield the texts of at most ``max_passages`` passages, evenly spaced over the collection."""
+    passage_count = min(max_passages, len(passages))
+    rows = [number * len(passages) // passage_count for number in range(passage_count)]
+    for start in range(0, passage_count, _TEXTS_PER_READ):
+        yield from passages.texts(rows[start : start + _TEXTS_PER_READ])
 
 
 def _write_scratch(recipe: Recipe, passages: Passages, folder: Path) -> None:
     sizes = recipe.scratch
     vocabulary = wordpieces(passages, sizes.vocabulary, sizes.vocabulary_passages)
-    write_text(folder / "vocab.txt", "".join(f"{piece}\n" for piece in vocabulary))
+    vocabulary_path = folder / "vocab.txt"
+    write_text(vocabulary_path, "".join(f"{piece}\n" for piece in vocabulary))
     # Pass the path by position: transformers 5 ignores the keyword vocab_file, and every token becomes [UNK].
-    tokenizer = BertTokenizer(str(folder / "vocab.txt"), model_max_length=POSITIONS)
+    tokenizer = BertTokenizer(str(vocabulary_path), model_max_length=POSITIONS)
     torch.manual_seed(recipe.train.seed)
     tokenizer.save_pretrained(folder)
     config = BertConfig(
@@ -308,14 +404,15 @@ def _write_scratch(recipe: Recipe, passages: Passages, folder: Path) -> None:
         hidden_dropout_prob=sizes.dropout,
         attention_probs_dropout_prob=sizes.dropout,
         max_position_embeddings=POSITIONS,
-        initializer_range=0.02 * (768 / sizes.hidden) ** 0.5,  # BERT's value, scaled up for narrower models
+        # Larger for narrower models.
+        initializer_range=_BERT_WEIGHT_RANGE * (_BERT_WIDTH / sizes.hidden) ** 0.5,
     )
     BertForMaskedLM(config).save_pretrained(folder)
     log.info("a vocabulary of %d word pieces and random weights", len(vocabulary))
 
 
-def wordpieces(passages: Passages, size: int, most: int) -> list[str]:
-    """Build a WordPiece vocabulary of at most ``size`` pieces from ``most`` passages, evenly spaced.
+def wordpieces(passages: Passages, size: int, max_passages: int) -> list[str]:
+    """Build a WordPiece vocabulary of at most ``size`` pieces from ``max_passages`` passages, evenly spaced.
 
     BERT's special tokens come first. The same passages give the same list. This function selects the characters,
     because the library breaks ties between rare characters at random.
@@ -325,36 +422,42 @@ def wordpieces(passages: Passages, size: int, most: int) -> list[str]:
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    characters: collections.Counter[str] = collections.Counter()
-    for text in _texts(passages, most):
-        characters.update(tokenizer.normalizer.normalize_str(text))
-    common = sorted((c for c in characters if not c.isspace()), key=lambda c: (-characters[c], c))
-    # A character inside words needs a second piece with "##". The library would number these pieces in a random order,
-    # and the numbers break ties. Special tokens get fixed numbers, so the pieces are passed as special tokens.
-    alphabet, inside = list[str](), list[str]()
-    for character in common:
-        if len(alphabet) + len(inside) >= 0.75 * (size - len(_SPECIAL)):
+    counts: collections.Counter[str] = collections.Counter()
+    for text in _spaced_texts(passages, max_passages):
+        counts.update(tokenizer.normalizer.normalize_str(text))
+
+    # Select the most frequent characters, in the order of their code points among equal counts. A character inside
+    # words needs a second piece with "##". The library would number these pieces in a random order, and the numbers
+    # break ties. Special tokens get fixed numbers, so the pieces are passed as special tokens.
+    characters = [character for character in counts if not character.isspace()]
+    characters.sort(key=lambda character: (-counts[character], character))
+    max_pieces = _CHARACTER_SHARE * (size - len(_SPECIAL_TOKENS))
+    alphabet: list[str] = []
+    inside_pieces: list[str] = []
+    for character in characters:
+        if len(alphabet) + len(inside_pieces) >= max_pieces:
             break
         alphabet.append(character)
         if not _stands_alone(character):
-            inside.append(f"##{character}")
+            inside_pieces.append(f"##{character}")
     trainer = trainers.WordPieceTrainer(
         vocab_size=size,
-        special_tokens=[*_SPECIAL, *inside],
+        special_tokens=_SPECIAL_TOKENS + inside_pieces,
         initial_alphabet=alphabet,
         limit_alphabet=len(alphabet),
         min_frequency=2,
         show_progress=False,
     )
-    tokenizer.train_from_iterator(_texts(passages, most), trainer)
-    found = tokenizer.get_vocab()
-    return sorted(found, key=found.__getitem__)
+    tokenizer.train_from_iterator(_spaced_texts(passages, max_passages), trainer)
+    id_by_piece = tokenizer.get_vocab()
+    return sorted(id_by_piece, key=id_by_piece.__getitem__)
 
 
 def _stands_alone(character: str) -> bool:
     """True for Chinese characters and punctuation, which BERT's tokenizers separate from their neighbours."""
-    chinese = any(low <= ord(character) <= high for low, high in _CHINESE)
-    return chinese or character in string.punctuation or unicodedata.category(character).startswith("P")
+    is_chinese = any(first <= ord(character) <= last for first, last in _CHINESE_BLOCKS)
+    is_punctuation = character in string.punctuation or unicodedata.category(character).startswith("P")
+    return is_chinese or is_punctuation
 
 
 def _write_words(recipe: Recipe, passages: Passages, folder: Path) -> None:
@@ -362,14 +465,13 @@ def _write_words(recipe: Recipe, passages: Passages, folder: Path) -> None:
     tokenizer, words = words_tokenizer(counts, recipe.words.vocabulary)
     vectors = start_vectors(words, counts, recipe.words, recipe.train.seed)
     modules = [StaticEmbedding(tokenizer, embedding_weights=vectors), Normalize()]
-    SentenceTransformer(modules=modules, device="cpu", similarity_fn_name="cosine").save(
-        str(folder), create_model_card=False
-    )
+    model = SentenceTransformer(modules=modules, device="cpu", similarity_fn_name="cosine")
+    model.save(str(folder), create_model_card=False)
     log.info("vectors of %d words and characters, %d dimensions", len(words), vectors.shape[1])
 
 
 class Counts:
-    """Counts of words in at most ``most`` passages, evenly spaced over a collection.
+    """Counts of words in at most ``max_passages`` passages, evenly spaced over a collection.
 
     Attributes:
         passages: the number of passages read.
@@ -377,18 +479,20 @@ class Counts:
         found: the number of passages that contain each word or single character.
     """
 
-    def __init__(self, passages: Passages, most: int) -> None:
-        from builders.core.words import words as segment
+    def __init__(self, passages: Passages, max_passages: int) -> None:
+        from builders.core.words import words as split_words
 
-        self.passages = min(most, len(passages))
+        self.passages = min(max_passages, len(passages))
         self.words: collections.Counter[str] = collections.Counter()
         self.found: collections.Counter[str] = collections.Counter()
         normalise = _normalizer().normalize_str
-        for text in _texts(passages, most):
+        for text in _spaced_texts(passages, max_passages):
             # jieba's words, and not the tokens of BM25, because the tokenizer below splits é from Latin letters, too.
-            words = [word.lower() for word in segment(normalise(text)) if word.isalnum()]
+            words = [word.lower() for word in split_words(normalise(text)) if word.isalnum()]
             self.words.update(words)
-            self.found.update({*words, *(character for word in words for character in word)})
+            passage_terms = set(words)
+            passage_terms.update(*words)  # the characters of the words
+            self.found.update(passage_terms)
 
     def idf(self, word: str) -> float:
         """The inverse document frequency of a word or character."""
@@ -408,18 +512,25 @@ def words_tokenizer(counts: Counts, size: int) -> tuple[Tokenizer, list[str]]:
     """
     from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
-    order = sorted((word for word in counts.words if len(word) <= _LONGEST), key=lambda w: (-counts.words[w], w))
+    short_words = [word for word in counts.words if len(word) <= _LONGEST_WORD]
+    short_words.sort(key=lambda word: (-counts.words[word], word))
+    frequent_words = short_words[:size]
     characters = {character for character in counts.found if len(character) == 1}
-    words = [_UNKNOWN, *order[:size], *sorted(characters.difference(order[:size]))]
-    every = math.log(sum(counts.words.values()))
-    scores = [(word, math.log(counts.words[word] or _UNSEEN) - every) for word in words[1:]]
-    tokenizer = Tokenizer(models.Unigram([(_UNKNOWN, 0.0), *scores], unk_id=0, byte_fallback=False))
+    # The unknown token has the id 0. Single characters that are no frequent words come last.
+    tokens = [_UNKNOWN, *frequent_words]
+    tokens += sorted(characters.difference(frequent_words))
+
+    # A Unigram tokenizer splits a text into the tokens with the largest sum of scores: logarithms of probabilities.
+    log_total = math.log(sum(counts.words.values()))
+    scored_tokens = [(_UNKNOWN, 0.0)]
+    for token in tokens[1:]:
+        scored_tokens.append((token, math.log(counts.words[token] or _UNSEEN_COUNT) - log_total))
+    tokenizer = Tokenizer(models.Unigram(scored_tokens, unk_id=0, byte_fallback=False))
     tokenizer.normalizer = _normalizer()
-    split = pre_tokenizers.Split
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [split(Regex(r"[^\p{L}\p{N}]+"), "removed"), split(Regex("[a-z]+|[0-9]+"), "isolated")]
-    )
-    return tokenizer, words
+    remove_symbols = pre_tokenizers.Split(Regex(r"[^\p{L}\p{N}]+"), "removed")
+    isolate_latin_and_digits = pre_tokenizers.Split(Regex("[a-z]+|[0-9]+"), "isolated")
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([remove_symbols, isolate_latin_and_digits])
+    return tokenizer, tokens
 
 
 def start_vectors(words: list[str], counts: Counts, sizes: Words, seed: int) -> npt.NDArray[np.float32]:
@@ -431,14 +542,19 @@ def start_vectors(words: list[str], counts: Counts, sizes: Words, seed: int) -> 
     """
     generator = np.random.default_rng(seed)
 
-    def weighted(every: list[str]) -> npt.NDArray[np.float32]:
-        signs = generator.integers(0, 2, (len(every), sizes.dimensions), dtype=np.int8) * 2 - 1
-        weights = np.array([0.0 if each == _UNKNOWN else counts.idf(each) for each in every], np.float32)
-        return signs.astype(np.float32) * (weights / math.sqrt(sizes.dimensions))[:, None]
+    def random_vectors(terms: list[str]) -> npt.NDArray[np.float32]:
+        """Return a vector of random signs for each term, with the term's inverse document frequency as length."""
+        signs = generator.integers(0, 2, (len(terms), sizes.dimensions), dtype=np.int8) * 2 - 1
+        lengths = np.array([0.0 if term == _UNKNOWN else counts.idf(term) for term in terms], np.float32)
+        # A vector of n signs has the length sqrt(n).
+        return signs.astype(np.float32) * (lengths / math.sqrt(sizes.dimensions))[:, None]
 
-    vectors = weighted(words)
-    characters = sorted({character for word in words[1:] for character in word})
-    own, number = weighted(characters) * sizes.characters, {each: n for n, each in enumerate(characters)}
-    for place, word in enumerate(words[1:], 1):
-        vectors[place] += own[[number[character] for character in word]].sum(axis=0)
+    vectors = random_vectors(words)
+    characters = sorted(set[str]().union(*words[1:]))
+    character_vectors = random_vectors(characters) * sizes.characters
+    character_rows = {character: row for row, character in enumerate(characters)}
+    # The unknown token keeps its vector of zeros.
+    for word_row, word in enumerate(words[1:], start=1):
+        rows = [character_rows[character] for character in word]
+        vectors[word_row] += character_vectors[rows].sum(axis=0)
     return vectors

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from baselines.core.checkpoint import LOSSES, RECIPE, TRAINING, checkpoint_hashes, versions, write_json
 from baselines.core.passages import Passages, open_passages
 from baselines.retrieve.hub_models import quiet_libraries
-from baselines.train.recipe import MADE
+from baselines.train.recipe import CREATED_STARTS
 from baselines.train.resume import last_state, states_kept, states_of
 from baselines.train.training_job import TrainingJob
 from builders.core.errors import log
@@ -42,16 +42,19 @@ def run_training(job: TrainingJob) -> Mapping[str, Any] | None:
     if finished:
         if not job.first:
             return None
-        with work_beside(job.out, wait=True):  # removes temporary files of a killed training
-            pass
+        with work_beside(job.out, wait=True):
+            pass  # an empty block removes the temporary files of a killed training
         return read_json(job.out / TRAINING, dict[str, Any])
-    if job.commit:  # fetched before the large libraries are loaded, so that errors appear at once
+    # The commit is fetched before the large libraries are loaded, so that errors appear at once.
+    if job.commit:
         log.info("starts from %s, commit %s", job.start, job.commit)
     training = train_checkpoint(job)
     if job.first:
         # The card is not recorded, because `push` replaces the card.
-        checksums = {job.out / name: sha256 for name, sha256 in checkpoint_hashes(job.out).items()}
-        record_finished(job.out, job.call, files=[*checksums, job.out / TRAINING], checksums=checksums)
+        checksums = {job.out / file_name: sha256 for file_name, sha256 in checkpoint_hashes(job.out).items()}
+        output_files = list(checksums)
+        output_files.append(job.out / TRAINING)
+        record_finished(job.out, job.call, files=output_files, checksums=checksums)
     return training
 
 
@@ -72,23 +75,26 @@ def train_checkpoint(job: TrainingJob) -> Mapping[str, Any] | None:
     quiet_libraries()
     if not job.first:
         log.setLevel(logging.WARNING)
-    (device, *_) = devices_of(None if job.device == "auto" else job.device)
+    requested_device = None if job.device == "auto" else job.device
+    device = devices_of(requested_device)[0]
     if device != "cpu":
+        # torchrun gives each process of a machine its own GPU.
         device = f"cuda:{os.environ.get('LOCAL_RANK', 0)}"
     check_place(job.out)
     data = read_data(job, device)
     with contextlib.ExitStack() as stack:
-        work = None  # folder in which the first process writes the checkpoint
+        work_folder = None  # in which the first process writes the checkpoint
         if job.first:
-            work = stack.enter_context(work_beside(job.out))
-            about = {**job.about, "start_commit": job.commit}
-            states = stack.enter_context(states_kept(job.out, about, anew=job.again))
-            last_state(states, job.world)  # removes damaged states before the other processes look for states
+            work_folder = stack.enter_context(work_beside(job.out))
+            dependencies = {**job.about, "start_commit": job.commit}
+            states_folder = stack.enter_context(states_kept(job.out, dependencies, anew=job.again))
+            # Removes damaged states before the other processes look for states.
+            last_state(states_folder, job.world)
         if job.world > 1:
             from baselines.train.trainers import process_group
 
             stack.enter_context(process_group(job.rank, job.world, device))
-        return _train_model(job, data, device, work)
+        return _train_model(job, data, device, work_folder)
 
 
 @dataclass
@@ -129,9 +135,10 @@ def read_data(job: TrainingJob, device: str) -> TrainingData:
         rank=job.rank,
         world=job.world,
     )
+    evaluate = None
     if sample:
         log.info("evaluated about %d times during training, on %s", settings.evaluations, sample)
-    evaluate = functools.partial(sample.measures, batch=settings.mini_batch) if sample else None
+        evaluate = functools.partial(sample.measures, batch=settings.mini_batch)
     return TrainingData(batches, counts, evaluate, passages)
 
 
@@ -140,6 +147,7 @@ _RowsRead = tuple[Any, dict[str, int], Any]
 
 
 def _read_question_pairs(job: TrainingJob) -> _RowsRead:
+    """Read labelled pairs of questions."""
     from baselines.train import matching_pairs
     from baselines.train.training_rows import QuestionRows
 
@@ -154,12 +162,14 @@ def _read_question_pairs(job: TrainingJob) -> _RowsRead:
         "positive dev pairs": sum(pair.label for pair in dev_pairs),
     }
     log.info("%s", ", ".join(f"{name}: {count:,}" for name, count in counts.items()))
-    is_evaluated = job.first and recipe.train.evaluations > 0
-    sample = matching_pairs.DevPairs(dev_pairs, recipe.data.passage_length) if is_evaluated else None
+    sample = None
+    if job.first and recipe.train.evaluations > 0:
+        sample = matching_pairs.DevPairs(dev_pairs, recipe.data.passage_length)
     return QuestionRows(training_pairs), counts, sample
 
 
 def _read_release_rows(job: TrainingJob, release: Release, passages: Passages, device: str) -> _RowsRead:
+    """Read the training rows of a release. The first process also draws the dev sample."""
     from baselines.train.dev_sample import draw_dev_sample
     from baselines.train.training_pairs import read_pairs
     from baselines.train.training_rows import CrossRows, DualRows, PassageTextRows
@@ -182,55 +192,62 @@ def _read_release_rows(job: TrainingJob, release: Release, passages: Passages, d
     return rows, counts, sample
 
 
-def _train_model(job: TrainingJob, data: TrainingData, device: str, work: Path | None) -> Mapping[str, Any] | None:
-    """Train in this process, from the last intact state if there is one. Only the first process has ``work``."""
+def _train_model(
+    job: TrainingJob, data: TrainingData, device: str, work_folder: Path | None
+) -> Mapping[str, Any] | None:
+    """Train in this process, from the last intact state if there is one. Only the first process has ``work_folder``."""
     from transformers import set_seed
 
     from baselines.train.trainers import Monitor
     from builders.core.jobs import loading
 
-    states = states_of(job.out)
+    states_folder = states_of(job.out)
     start = job.start
     batches = data.batches
-    if start in MADE:
+    if start in CREATED_STARTS:
         from baselines.train.trained_models import make_start
 
         assert data.passages is not None  # TrainingJob refuses such a start without a release
-        start = str(make_start(job.recipe, start, data.passages, states / "start"))
+        start = str(make_start(job.recipe, start, data.passages, states_folder / "start"))
+
+    # Open the model, and find the state to resume from.
     set_seed(job.recipe.train.seed)
-    trainer = make_trainer(job, start, batches, states, device)
+    trainer = make_trainer(job, start, batches, states_folder, device)
     monitor = Monitor(trainer, data.evaluate, job.recipe.train.evaluations)
-    state, monitor.seconds = last_state(states, job.world)
+    state_folder, monitor.seconds = last_state(states_folder, job.world)
     trainer.add_callback(monitor)
-    if state:
-        log.info("resumed after step %s of %d", state.name.split("-")[-1], len(batches))
+    if state_folder:
+        # The folder's name ends with the number of the step.
+        log.info("resumed after step %s of %d", state_folder.name.split("-")[-1], len(batches))
+
+    # Train, and write the checkpoint in the first process.
     log.info("%d rows, %d steps of %d rows, on %s", len(batches.rows), len(batches), batches.batch, trainer.args.device)
     with loading():
-        trainer.train(resume_from_checkpoint=str(state) if state else None)
-    if work is None:
+        trainer.train(resume_from_checkpoint=str(state_folder) if state_folder else None)
+    if work_folder is None:
         return None
     training = training_record(job, trainer, data.counts, monitor.elapsed())
-    write_checkpoint(job.out, work, trainer, job.recipe.resolved(), training)
+    write_checkpoint(job.out, work_folder, trainer, job.recipe.resolved(), training)
     log.info("%s: %d steps in %.0f s", job.out, len(batches), monitor.elapsed())
     return training
 
 
-def make_trainer(job: TrainingJob, start: str, batches: Batches, states: Path, device: str) -> Any:
+def make_trainer(job: TrainingJob, start: str, batches: Batches, states_folder: Path, device: str) -> Any:
     """Create the library's trainer for the recipe's kind of model, with the model to train."""
     from baselines.retrieve.devices import compile_transformers
     from baselines.train import trained_models, trainers
 
     recipe = job.recipe
-    options = trainers.arguments(recipe, states, batches, device)
+    options = trainers.arguments(recipe, states_folder, batches, device)
     if recipe.model.kind == "mlm":
-        masked, tokenizer = trained_models.masked_language_model(recipe, start, job.commit)
-        trainer = trainers.mask_trainer(recipe, masked, tokenizer, batches.rows, batches, options)
+        language_model, tokenizer = trained_models.masked_language_model(recipe, start, job.commit)
+        trainer = trainers.mask_trainer(recipe, language_model, tokenizer, batches.rows, batches, options)
     elif recipe.model.kind == "dual":
-        dual = trained_models.dual_encoder(recipe, start, device, job.commit)
-        trainer = trainers.dual_trainer(recipe, dual, batches.rows, batches, options)
+        dual_encoder = trained_models.dual_encoder(recipe, start, device, job.commit)
+        trainer = trainers.dual_trainer(recipe, dual_encoder, batches.rows, batches, options)
     else:
-        cross = trained_models.cross_encoder(recipe, start, device, job.commit)
-        trainer = trainers.cross_trainer(recipe, cross, batches.rows, batches, options)
+        cross_encoder = trained_models.cross_encoder(recipe, start, device, job.commit)
+        trainer = trainers.cross_trainer(recipe, cross_encoder, batches.rows, batches, options)
     if recipe.train.compile:
         compile_transformers(trainer.model)
     return trainer
@@ -246,14 +263,22 @@ def training_record(job: TrainingJob, trainer: Any, counts: dict[str, int], seco
     device_name = f"CPU, {torch.get_num_threads()} threads"
     if device.type == "cuda":
         device_name = torch.cuda.get_device_name(device)
+    builds = None
+    if job.release is not None:
+        builds = [build.verb for build in job.release.manifest.builds]
+    dev_run = None
+    if job.dev_run:
+        dev_run = {"name": job.dev_run.name, "sha256": sha256_of(job.dev_run)}
+    # The log's entries have a loss, or scores on the dev sample.
+    losses = [[entry["step"], entry["loss"]] for entry in history if "loss" in entry]
     dev_scores = []
     for entry in history:
-        scores = {name.removeprefix("dev_"): value for name, value in entry.items() if name.startswith("dev_")}
+        scores = {name.removeprefix("dev_"): score for name, score in entry.items() if name.startswith("dev_")}
         if scores:
-            dev_scores.append({"step": entry["step"], **scores})
+            dev_scores.append({"step": entry["step"]} | scores)
     return {
         "about": {**job.about, "start_commit": job.commit},
-        "builds": [build.verb for build in job.release.manifest.builds] if job.release else None,
+        "builds": builds,
         "counts": counts,
         "rows": len(trainer.train_dataset),
         "steps": len(batches),
@@ -264,34 +289,40 @@ def training_record(job: TrainingJob, trainer: Any, counts: dict[str, int], seco
         "rows_per_second": round(len(batches) * batches.batch / seconds, 2),
         "device": device_name,
         "precision": "bf16" if trainer.args.bf16 else "fp32",
-        "losses": [[entry["step"], entry["loss"]] for entry in history if "loss" in entry],
-        "dev_run": {"name": job.dev_run.name, "sha256": sha256_of(job.dev_run)} if job.dev_run else None,
+        "losses": losses,
+        "dev_run": dev_run,
         "dev": dev_scores,
         "versions": versions(),
     }
 
 
-def write_checkpoint(out: Path, work: Path, trainer: Any, recipe: dict[str, Any], training: dict[str, Any]) -> None:
-    """Write the checkpoint to the folder ``work`` beside ``out``, then move ``work`` to ``out``."""
+def write_checkpoint(
+    out: Path, work_folder: Path, trainer: Any, recipe: dict[str, Any], training: dict[str, Any]
+) -> None:
+    """Write the checkpoint to the folder ``work_folder`` beside ``out``, then move ``work_folder`` to ``out``."""
     from baselines.hub.model_card import finish_checkpoint
 
-    # finish_checkpoint writes the card. To write a card, the library would search the hub for parts of a local path.
-    no_card = {"create_model_card": False} if hasattr(trainer.model, "model_card_data") else {}
-    _forget_lengths(trainer)
-    trainer.model.save_pretrained(str(work), **no_card)
-    if hasattr(trainer.processing_class, "save_pretrained"):  # a static model saves its tokenizer by itself
-        trainer.processing_class.save_pretrained(str(work))
-    write_json(work / RECIPE, recipe)
-    write_json(work / TRAINING, training)
+    _reset_lengths(trainer)
+    save_options = {}
+    if hasattr(trainer.model, "model_card_data"):
+        # finish_checkpoint writes the card. The library would search the hub for parts of a local path.
+        save_options["create_model_card"] = False
+    trainer.model.save_pretrained(str(work_folder), **save_options)
+    # A static model saves its tokenizer by itself.
+    if hasattr(trainer.processing_class, "save_pretrained"):
+        trainer.processing_class.save_pretrained(str(work_folder))
+    # Add the project's own files.
+    write_json(work_folder / RECIPE, recipe)
+    write_json(work_folder / TRAINING, training)
     try:
-        _draw_losses(work, recipe["name"])
+        _draw_losses(work_folder, recipe["name"])
     except ImportError:
         log.warning("no %s: matplotlib is not installed", LOSSES)
-    finish_checkpoint(work, out.name)
-    replace_directory(work, out)
+    finish_checkpoint(work_folder, out.name)
+    replace_directory(work_folder, out)
 
 
-def _draw_losses(work: Path, title: str) -> None:
+def _draw_losses(work_folder: Path, title: str) -> None:
     """Draw the losses and the first of the dev scores. Raises :class:`ImportError` without matplotlib."""
     from matplotlib.figure import Figure
 
@@ -299,18 +330,19 @@ def _draw_losses(work: Path, title: str) -> None:
 
     figure = Figure(figsize=(7, 4), layout="constrained")
     panel = figure.subplots()
-    draw_curve(panel, read_training_curve(work), font_size=10)
+    draw_curve(panel, read_training_curve(work_folder), font_size=10)
     panel.set_title(title, parse_math=False)  # the name may contain a dollar sign
-    figure.savefig(work / LOSSES, dpi=120, metadata={"Software": None})
+    figure.savefig(work_folder / LOSSES, dpi=120, metadata={"Software": None})
 
 
-def _forget_lengths(trainer: Any) -> None:
+def _reset_lengths(trainer: Any) -> None:
     """Reset the tokenizers' truncation and padding, which the last batch has set.
 
     Otherwise a resumed training could save different bytes. A loaded model reads lengths from its modules' settings.
     """
     tokenizers = [trainer.processing_class]
-    tokenizers += [getattr(module, "tokenizer", None) for module in trainer.model.modules()]
+    for module in trainer.model.modules():
+        tokenizers.append(getattr(module, "tokenizer", None))
     for tokenizer in tokenizers:
         backend = getattr(tokenizer, "backend_tokenizer", None)
         if backend is not None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from baselines.core.checkpoint import TRAINING, left_out
 from baselines.retrieve.hub_models import model_commit, name_of_folder
 from baselines.retrieve.model_files import model_hashes
-from baselines.train.recipe import FROM_RECIPE, FROM_RELEASE, MADE, PAIRS, WORDS, Recipe
+from baselines.train.recipe import CREATED_STARTS, FROM_RECIPE, FROM_RELEASE, PAIRS, WORDS, Recipe
 from baselines.train.recipe_files import names
 from builders.core.cache import cached_sha256
 from builders.core.errors import InputError
@@ -25,7 +25,7 @@ from builders.store.reader import Release, open_release
 if TYPE_CHECKING:
     from baselines.retrieve.question_pairs import PairFile
 
-_FIRST_REPORTS = 5.0  # seconds in which the first process reports an error
+_REPORT_SECONDS = 5.0  # in which the first process reports an error
 # Raise this number if the same call gives another checkpoint than before.
 RESULT_VERSION = 2
 
@@ -37,7 +37,8 @@ def report_errors_once() -> Iterator[None]:
         yield
     except InputError:
         if os.environ.get("RANK", "0") != "0":
-            time.sleep(_FIRST_REPORTS)  # torchrun ends this process during the wait, so the error appears only once
+            # torchrun ends this process during the wait, so the error appears only once.
+            time.sleep(_REPORT_SECONDS)
         raise
 
 
@@ -80,6 +81,7 @@ class TrainingJob:
         self.device = device
         self.again = again
         self.cache = cache
+        # Check the options, before any file is read.
         self._check_options(
             has_release=release is not None,
             has_pairs=bool(pairs),
@@ -87,7 +89,11 @@ class TrainingJob:
             has_negatives=bool(negatives),
         )
         recipe.train.loggers()  # raises an error for a logger that is not installed
-        self.release = None if release is None else open_release(release)
+
+        # Find the input files.
+        self.release = None
+        if release is not None:
+            self.release = open_release(release)
         self.pairs: list[PairFile] = []
         self.dev_pairs: list[PairFile] = []
         if pairs:
@@ -95,42 +101,53 @@ class TrainingJob:
 
             self.pairs = [pair_file(text) for text in pairs]
             self.dev_pairs = [pair_file(text) for text in dev_pairs]
-        self.negatives = list(negatives) if recipe.negatives else []
-        if recipe.negatives and not self.negatives and recipe.data.negatives not in ("", FROM_RELEASE):
-            self.negatives = [Path(recipe.data.negatives)]
+        self.negatives: list[Path] = []
+        if recipe.negatives:
+            self.negatives = list(negatives)
+            # The recipe may name a file of negatives, if no option does.
+            if not self.negatives and recipe.data.negatives not in ("", FROM_RELEASE):
+                self.negatives = [Path(recipe.data.negatives)]
+
+        # Check the output's path, and find the starting checkpoint.
         self.out = check_output(out, "a checkpoint", TRAINING)
         if self.start.startswith(FROM_RECIPE):
             self.start = str(self._checkpoint_of_recipe(beside=out))
         left_out(Path(self.start), need=bool(recipe.data.leave_out))
-        files = [*self.negatives, self.dev_run] if self.dev_run else self.negatives
-        for path in files:
-            if not path.is_file():  # a pipe is refused, because SHA-256 is computed in a second pass
-                raise InputError("no such file", path=path)
-        self.rank, self.world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+        input_files = list(self.negatives)
+        if self.dev_run:
+            input_files.append(self.dev_run)
+        for input_file in input_files:
+            # A pipe is refused, because SHA-256 is computed in a second pass.
+            if not input_file.is_file():
+                raise InputError("no such file", path=input_file)
+
+        # torchrun sets these variables.
+        self.rank = int(os.environ.get("RANK", 0))
+        self.world = int(os.environ.get("WORLD_SIZE", 1))
         self.first = self.rank == 0
 
     def _check_options(self, *, has_release: bool, has_pairs: bool, has_dev_pairs: bool, has_negatives: bool) -> None:
         """Raise :class:`InputError` if the options do not fit the recipe's model and data."""
         recipe = self.recipe
-        name = f"the recipe {recipe.name}"
+        recipe_name = f"the recipe {recipe.name}"
         if recipe.data.source == PAIRS:
             if not has_pairs or has_release or has_negatives or self.dev_run:
                 remedy = "give --pairs FILE..., and no --release, --negatives or --dev-run"
-                raise InputError(f"{name} learns from labelled pairs of questions; {remedy}")
-            if self.start in MADE:
+                raise InputError(f"{recipe_name} learns from labelled pairs of questions; {remedy}")
+            if self.start in CREATED_STARTS:
                 raise InputError(f"start {self.start} needs a release; train mlm-scratch and use its checkpoint")
         elif has_pairs or has_dev_pairs or not has_release:
-            raise InputError(f"{name} learns from a release; give --release DIR, and no --pairs or --dev-pairs")
+            raise InputError(f"{recipe_name} learns from a release; give --release DIR, and no --pairs or --dev-pairs")
         elif recipe.negatives and not (has_negatives or recipe.data.negatives):
             raise InputError(
-                f"{name} needs {recipe.negatives} hard negatives per positive; give --negatives F from `python -m "
-                "baselines mine`, use the official negatives with --set data.negatives=release, or train without "
-                "negatives with --set data.negatives_per_positive=0"
+                f"{recipe_name} needs {recipe.negatives} hard negatives per positive; give --negatives F from "
+                "`python -m baselines mine`, use the official negatives with --set data.negatives=release, or train "
+                "without negatives with --set data.negatives_per_positive=0"
             )
         if self.dev_run and recipe.model.kind != "cross":
-            raise InputError(f"--dev-run needs a cross-encoder; {name} trains another kind of model")
+            raise InputError(f"--dev-run needs a cross-encoder; {recipe_name} trains another kind of model")
         if self.start == WORDS and recipe.model.kind != "dual":
-            raise InputError(f'model.start = "words" needs a dual-encoder; {name} trains another kind of model')
+            raise InputError(f'model.start = "words" needs a dual-encoder; {recipe_name} trains another kind of model')
 
     def _checkpoint_of_recipe(self, beside: Path) -> Path:
         """Return the checkpoint of the recipe that ``recipe:NAME`` names, which is expected beside the output."""
@@ -147,15 +164,26 @@ class TrainingJob:
         A training can resume only if its dependencies are unchanged. ``dev_run`` is not included, because no weight
         depends on it. Raises :class:`InputError` if the release lacks the recipe's split.
         """
-        start, negatives = Path(self.start), [cached_sha256(path) for path in self.negatives]
+        # One hash, or a list of several: checkpoints of earlier versions have this form.
+        hashes = [cached_sha256(path) for path in self.negatives]
+        negatives_sha256: str | list[str] | None = None
+        if len(hashes) == 1:
+            negatives_sha256 = hashes[0]
+        elif hashes:
+            negatives_sha256 = hashes
+        # All files that the libraries read: another activation or tokenizer gives another model, too.
+        start_name = self.start
+        start_files = None
+        start_folder = Path(self.start)
+        if start_folder.is_dir():
+            start_name = name_of_folder(start_folder)
+            start_files = model_hashes(start_folder)
         return {
             "recipe": self.recipe.resolved(),
-            "start": name_of_folder(start) if start.is_dir() else self.start,
-            # All files that the libraries read: another activation or tokenizer gives another model, too.
-            "start_files": model_hashes(start) if start.is_dir() else None,
+            "start": start_name,
+            "start_files": start_files,
             "data": self._data_hashes(),
-            # One hash, or a list of several: checkpoints of earlier versions have this form.
-            "negatives_sha256": negatives if len(negatives) > 1 else next(iter(negatives), None),
+            "negatives_sha256": negatives_sha256,
         }
 
     @functools.cached_property
@@ -168,15 +196,20 @@ class TrainingJob:
         """
         about = self.about
         options = {"recipe": about["recipe"], "start": about["start"], "device": self.device}
-        label = "the pairs of questions" if self.release is None else f"the release {self.release.path}"
-        inputs = {"data": VerbInput(label, about["data"])}
+        data_label = "the pairs of questions"
+        if self.release is not None:
+            data_label = f"the release {self.release.path}"
+        inputs = {"data": VerbInput(data_label, about["data"])}
         if self.negatives:
+            # Several files are numbered. A single file has no number, as in earlier versions.
             hashes = {f"{number}": cached_sha256(path) for number, path in enumerate(self.negatives, 1)}
-            names = ", ".join(str(path) for path in self.negatives)
-            inputs["negatives"] = VerbInput(f"the negatives {names}", hashes if len(hashes) > 1 else {"": hashes["1"]})
+            if len(hashes) == 1:
+                hashes = {"": hashes["1"]}
+            paths = ", ".join(str(path) for path in self.negatives)
+            inputs["negatives"] = VerbInput(f"the negatives {paths}", hashes)
         if about["start_files"] is not None:
             inputs["start"] = VerbInput(f"the model {self.start}", about["start_files"])
-        elif self.start not in MADE:
+        elif self.start not in CREATED_STARTS:
             inputs["start"] = self._start_on_hub()
         return VerbCall("train", RESULT_VERSION, options, inputs)
 
@@ -189,22 +222,23 @@ class TrainingJob:
 
     def _data_hashes(self) -> dict[str, str]:
         """Return the fingerprint of each split that the training reads, or the SHA-256 of each file of pairs."""
-        if self.release is not None:
-            hashes = {}
-            for config, split in self._splits_read():
-                hashes[f"{config}/{split}"] = self.release.fingerprint(config, split)
-            return hashes
         hashes = {}
-        for use, files in (("pairs", self.pairs), ("dev pairs", self.dev_pairs)):
-            for number, file in enumerate(files, 1):
-                name = f"{file.path.name}:{','.join(file.columns)}" if file.columns else file.path.name
-                hashes[f"{use} {number}: {name}"] = cached_sha256(file.path)
+        if self.release is not None:
+            for config, split in self._used_splits():
+                hashes[f"{config}/{split}"] = self.release.fingerprint(config, split)
+        for use, pair_files in (("pairs", self.pairs), ("dev pairs", self.dev_pairs)):
+            for number, pair_file in enumerate(pair_files, start=1):
+                file_name = pair_file.path.name
+                if pair_file.columns:
+                    file_name += f":{','.join(pair_file.columns)}"
+                hashes[f"{use} {number}: {file_name}"] = cached_sha256(pair_file.path)
         return hashes
 
-    def _splits_read(self) -> list[tuple[str, str]]:
+    def _used_splits(self) -> list[tuple[str, str]]:
         """Return the (config, split) pairs of the release that the training reads."""
         data = self.recipe.data
         configs = set_of(data.set)
+        # A masked language model only learns from passages.
         splits = [(configs.corpus, "corpus")]
         if self.recipe.model.kind != "mlm":
             splits += [(configs.queries, data.split), (configs.qrels, data.split)]
@@ -217,7 +251,7 @@ class TrainingJob:
     @functools.cached_property
     def commit(self) -> str | None:
         """The commit of a starting checkpoint on the hub, else None. Raises :class:`InputError` if the hub fails."""
-        if self.start in MADE:
+        if self.start in CREATED_STARTS:
             return None
         remedy = "--start DIR"
         scratch = f"{self.recipe.name}-scratch"

@@ -54,8 +54,10 @@ def add_answers(
 
     options = Options(unit, threshold, segmenter=segmenter)
     stats = write_answers(open_release(release), raw, out, options)
-    lines = []
-    for name, counts in stats["matched"].items():
-        lines.append(f"{name}: {counts['matched']:,} of {counts['queries']:,} queries have a raw row")
-    text = "\n".join([*lines, answers_text(stats["answers"]), f"release: {out}"])
-    return open_written(out, Report(stats, text, [answer_counts_table(stats["answers"])]))
+    text_lines = []
+    for split, counts in stats["matched"].items():
+        text_lines.append(f"{split}: {counts['matched']:,} of {counts['queries']:,} queries have a raw row")
+    text_lines.append(answers_text(stats["answers"]))
+    text_lines.append(f"release: {out}")
+    report = Report(stats, "\n".join(text_lines), [answer_counts_table(stats["answers"])])
+    return open_written(out, report)

@@ -51,7 +51,7 @@ def add_crosslingual(
     from builders.sources.source_tables import find_tables
     from builders.store.written_release import open_written
 
-    base, splits, translations = open_translations(release, source, encoding)
+    base, query_splits, translations = open_translations(release, source, encoding)
     options = {"action": "build", "encoding": encoding}
-    stats = build_crosslingual(translations, splits, base, out, options, find_tables(source))
+    stats = build_crosslingual(translations, query_splits, base, out, options, find_tables(source))
     return open_written(out, crosslingual_report(stats, out))

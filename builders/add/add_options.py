@@ -14,15 +14,17 @@ _UNITS = {"K": 1_000, "M": 1_000_000}
 def parse_size(size: str | int) -> int:
     """Return a number of queries or passages, for example 14,000 for ``14K``, or 1,000,000 for ``1M``."""
     expected = "a number of at least 1, for example 500, 14K or 1M"
-    text = str(size)
-    unit = _UNITS.get(text[-1:].upper(), 1)
+    digits = str(size)
+    unit_size = _UNITS.get(digits[-1:].upper(), 1)
+    if unit_size > 1:
+        digits = digits[:-1]
     try:
-        number = int(text[:-1] if unit > 1 else text) * unit
+        item_count = int(digits) * unit_size
     except ValueError:
         raise ValueError(expected) from None
-    if number < 1:
+    if item_count < 1:
         raise ValueError(expected)
-    return number
+    return item_count
 
 
 SetSize = Annotated[int, Parsed(parse_size, accepts=(str, numbers.Integral)), Shown("N")]

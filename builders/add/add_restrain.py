@@ -68,4 +68,5 @@ def add_restrain(
     rows = write_restrain_sets(
         open_release(release), out, embeddings=embeddings, sizes=size, exclude=exclude, test_splits=split, seed=seed
     )
-    return open_written(out, Report(rows, overlap_table(rows), [overlap_report_table(rows)]))
+    report = Report(rows, overlap_table(rows), [overlap_report_table(rows)])
+    return open_written(out, report)

@@ -55,4 +55,5 @@ def add_resttest(
     rows = write_bucket_sets(
         open_release(release), out, embeddings=embeddings, test_split=split, bucket_count=buckets, seed=seed
     )
-    return open_written(out, Report(rows, overlap_table(rows), [overlap_report_table(rows)]))
+    report = Report(rows, overlap_table(rows), [overlap_report_table(rows)])
+    return open_written(out, report)

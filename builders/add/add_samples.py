@@ -74,13 +74,16 @@ def add_samples(
     from builders.store.runs import read_run
     from builders.store.written_release import open_written
 
+    # Exactly one of the three ways to call this step must fit.
     if sizes and extract is None and not nano:
+        base_release = open_release(release)
+        hard_runs = [read_run(run) for run in hard]
         rows = write_samples(
-            open_release(release),
+            base_release,
             out,
             sizes=sorted({*sizes}),
             splits=split,
-            hard_runs=[read_run(run) for run in hard],
+            hard_runs=hard_runs,
             seed=seed,
         )
         return open_written(out, samples_report(rows))

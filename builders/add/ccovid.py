@@ -6,8 +6,10 @@ from pathlib import Path
 import msgspec
 
 from builders.add.collection import Collection, SourceTexts, files_of, merge
+from builders.add.source_bars import read_rows_with_bar, source_bytes
 from builders.core.errors import log
 from builders.core.files import numbered_lines
+from builders.core.progress import progress
 from builders.core.typed import json_of
 from builders.sources.source_files import Source, open_bytes
 from builders.sources.source_tables import open_table
@@ -19,6 +21,9 @@ HEADERS = {
     "json": (),
 }
 
+# (line, id of a document, its text or None, question or None)
+_SourceRow = tuple[int, str, str | None, str | None]
+
 
 class Row(msgspec.Struct, gc=False):
     """A line of JSON: a document, and optionally a question about the document."""
@@ -28,43 +33,58 @@ class Row(msgspec.Struct, gc=False):
     question: str | None = None
 
 
-def read_ccovid(paths: Sequence[Path], encoding: str = "auto") -> tuple[Collection, list[Source]]:
+def read_ccovid(
+    source_paths: Sequence[Path],
+    encoding: str = "auto",
+) -> tuple[Collection, list[Source]]:
     """Return the set, with all questions in one split, and the files that were read.
 
-    Raises :class:`InputError` for a wrong row, and if ``paths`` names a file with another header.
+    Raises :class:`InputError` for a wrong row, and if ``source_paths`` names a file with another header.
     """
-    questions, documents = SourceTexts("question"), SourceTexts("document")
+    questions = SourceTexts("question")
+    documents = SourceTexts("document")
     judged: dict[str, dict[str, None]] = {}
-    used = []
-    for kind, source in files_of("the competition's", HEADERS, paths):
-        if kind == "unlabelled":
+    used_sources = []
+    for file_kind, source in files_of("the competition's", HEADERS, source_paths):
+        if file_kind == "unlabelled":
             log.info("%s: skipped, because its questions have no document", source.name)
             continue
-        used.append(source)
-        for line, docid, text, question in _rows(kind, source, encoding):
+        used_sources.append(source)
+        for line, document_id, text, question in _rows(file_kind, source, encoding):
             if text is not None:
-                documents.add(docid, text, source, line)
+                documents.add(document_id, text, source, line)
             if question is not None:
                 # The file's ids name pairs of a question and a document, so the text is the id of a question.
                 questions.add(question, question, source, line)
                 if question.strip():
-                    judged.setdefault(question, {})[docid] = None
-    return merge("ccovid", questions, documents, {"all": judged}), used
+                    judged.setdefault(question, {})[document_id] = None
+    return merge("ccovid", questions, documents, {"all": judged}), used_sources
 
 
-def _rows(kind: str, source: Source, encoding: str) -> Iterator[tuple[int, str, str | None, str | None]]:
-    """Yield (line, docid, text or None, question or None) for the rows of a file."""
-    if kind == "json":
-        with open_bytes(source) as stream:
-            for number, line in numbered_lines(stream, source.shown):
-                if line.strip():
-                    row = json_of(line, Row, source.shown, number)
-                    yield number, row.docid, row.context, row.question
+def _rows(file_kind: str, source: Source, encoding: str) -> Iterator[_SourceRow]:
+    """Yield the rows of a file of any kind."""
+    if file_kind == "json":
+        yield from _json_rows(source)
         return
     table = open_table(source, encoding)
-    if kind == "documents":
+    if file_kind == "documents":
         # The text may contain unescaped tabs, so it extends to the end of the line.
-        rows = table.rows(HEADERS[kind], rest_in_last=table.columns[-1] == "text")
-        yield from ((line, docid, text, None) for line, (docid, text) in rows)
+        is_text_last = table.columns[-1] == "text"
+        rows = read_rows_with_bar(table, HEADERS[file_kind], "document", rest_in_last=is_text_last)
+        for line, (document_id, text) in rows:
+            yield line, document_id, text, None
     else:
-        yield from ((line, docid, None, question) for line, (docid, question) in table.rows(("docid", "question")))
+        for line, (document_id, question) in read_rows_with_bar(table, ("docid", "question"), "question"):
+            yield line, document_id, None, question
+
+
+def _json_rows(source: Source) -> Iterator[_SourceRow]:
+    with (
+        progress(total=source_bytes(source), unit="B", label=source.name) as bar,
+        open_bytes(source) as stream,
+    ):
+        for line_number, line in numbered_lines(stream, source.shown):
+            if line.strip():
+                row = json_of(line, Row, source.shown, line_number)
+                yield line_number, row.docid, row.context, row.question
+            bar.update(len(line))

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from builders.add.collection import Collection, SourceTexts, files_of, merge
+from builders.add.source_bars import read_rows_with_bar
 from builders.core.errors import InputError, log
-from builders.core.progress import progress
 from builders.sources.source_files import Source, split_of
 from builders.sources.source_tables import Table, open_table
 
@@ -15,51 +15,72 @@ HEADERS = {
     "candidates": ("question_id", "ans_id", "cnt", "label"),
     "pairs": ("question_id", "pos_ans_id", "neg_ans_id"),
 }
-SPLITS_OF = {"train": "train", "dev": "test", "test": "dev"}  # split in the candidates' name -> split of the release
+# split in the candidates' name -> split of the release
+SPLITS_OF = {"train": "train", "dev": "test", "test": "dev"}
 
-_Judged = dict[str, dict[str, None]]  # question -> its positive answers, in order
+_Judged = dict[str, dict[str, None]]  # id of a question -> ids of its positive answers, in order
 
 
-def read_cmedqa(paths: Sequence[Path], encoding: str = "auto") -> tuple[Collection, list[Source]]:
+def read_cmedqa(
+    source_paths: Sequence[Path],
+    encoding: str = "auto",
+) -> tuple[Collection, list[Source]]:
     """Return the set, and the files that were read.
 
-    Raises :class:`InputError` for a wrong row, missing test candidates, or a file in ``paths`` with another header.
+    Raises :class:`InputError` for a wrong row, missing test candidates, or a file in ``source_paths`` with another
+    header.
     """
-    questions, answers = SourceTexts("question"), SourceTexts("answer")
-    own: _Judged = {}  # question -> its answers in answer.csv
+    questions = SourceTexts("question")
+    answers = SourceTexts("answer")
+    answers_by_question: _Judged = {}  # by the column question_id of answer.csv
     judged: dict[str, _Judged] = {}
-    used = []
-    for kind, source in files_of("cMedQA's", HEADERS, paths):
-        used.append(source)
+    used_sources = []
+    # The files come in any order, so they are joined by ids after all are read.
+    for file_kind, source in files_of("cMedQA's", HEADERS, source_paths):
+        used_sources.append(source)
         table = open_table(source, encoding)
-        if kind == "questions":
-            for line, (question, text) in table.rows(HEADERS[kind]):
-                questions.add(question, text, source, line)
-        elif kind == "answers":
-            for line, (answer, question, text) in table.rows(HEADERS[kind]):
-                answers.add(answer, text, source, line)
-                own.setdefault(question, {})[answer] = None
-        elif split := split_of(source.member or source.path.name):
-            _read_candidates(table, kind, judged.setdefault(SPLITS_OF[split], {}))
+        if file_kind == "questions":
+            for line, (question_id, text) in read_rows_with_bar(table, HEADERS[file_kind], "question"):
+                questions.add(question_id, text, source, line)
+        elif file_kind == "answers":
+            for line, (answer_id, question_id, text) in read_rows_with_bar(table, HEADERS[file_kind], "answer"):
+                answers.add(answer_id, text, source, line)
+                answers_by_question.setdefault(question_id, {})[answer_id] = None
         else:
-            raise InputError("the split is unknown; expected train, dev or test in the name", path=source.shown)
+            # Only the name of a file of candidates tells its split.
+            name_split = split_of(source.member or source.path.name)
+            if not name_split:
+                raise InputError("the split is unknown; expected train, dev or test in the name", path=source.shown)
+            _read_candidates(table, file_kind, judged.setdefault(SPLITS_OF[name_split], {}))
     if not judged.get("test"):
         raise InputError(
             "--source has no candidates of the test questions; expected dev_candidates.txt, which becomes test"
         )
-    named = {question for split in judged.values() for question in split}
-    rest = {question: own[question] for question in questions.by_source if question in own and question not in named}
-    if rest:
-        log.info("%d questions without candidates go to train; answer.csv has their positives", len(rest))
-        judged["train"] = judged.get("train", {}) | rest
-    return merge("cmedqa", questions, answers, judged), used
+
+    # Questions without candidates are not part of any split of cMedQA2, so they only help to train.
+    with_candidates: set[str] = set()
+    for split_judged in judged.values():
+        with_candidates.update(split_judged)
+    further_train: _Judged = {}
+    for question_id in questions.by_source:
+        if question_id in answers_by_question and question_id not in with_candidates:
+            further_train[question_id] = answers_by_question[question_id]
+    if further_train:
+        log.info("%d questions without candidates go to train; answer.csv has their positives", len(further_train))
+        judged["train"] = judged.get("train", {}) | further_train
+    return merge("cmedqa", questions, answers, judged), used_sources
 
 
-def _read_candidates(table: Table, kind: str, judged: _Judged) -> None:
-    columns = ("question_id", "pos_ans_id") if kind == "pairs" else ("question_id", "ans_id", "label")
-    for line, (question, answer, *label) in progress(table.rows(columns), unit="pair", label=table.source.name):
-        found = judged.setdefault(question, {})  # also adds questions without a positive answer
-        if kind == "pairs" or label[0] == "1":
-            found[answer] = None
-        elif label[0] != "0":
-            raise InputError(f"expected the label 0 or 1, found {label[0]!r}", path=table.source.shown, line=line)
+def _read_candidates(table: Table, file_kind: str, judged: _Judged) -> None:
+    """Add the questions of a file of candidates to ``judged``, with their positive answers."""
+    if file_kind == "pairs":
+        for _, (question_id, answer_id) in read_rows_with_bar(table, ("question_id", "pos_ans_id"), "pair"):
+            judged.setdefault(question_id, {})[answer_id] = None
+        return
+    for line, (question_id, answer_id, label) in read_rows_with_bar(table, ("question_id", "ans_id", "label"), "pair"):
+        # Also adds questions without a positive answer.
+        positives = judged.setdefault(question_id, {})
+        if label == "1":
+            positives[answer_id] = None
+        elif label != "0":
+            raise InputError(f"expected the label 0 or 1, found {label!r}", path=table.source.shown, line=line)

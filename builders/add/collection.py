@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from builders.core.errors import InputError, log
+from builders.core.progress import progress
 from builders.core.results import Report
 from builders.core.sampling import draw
 from builders.sources.source_files import Source
@@ -39,19 +40,22 @@ Queries = dict[str, list[str]]
 class SourceTexts:
     """Texts of questions or of passages, by the source's id. ``blank`` counts the skipped blank texts."""
 
-    def __init__(self, kind: str) -> None:
-        self.kind, self.blank = kind, 0
+    def __init__(self, text_kind: str) -> None:
+        """``text_kind`` is the word for a text in errors, for example ``question``."""
+        self.text_kind = text_kind
+        self.blank = 0
         self.by_source: dict[str, str] = {}
 
     def add(self, source_id: str, text: str, source: Source, line: int) -> None:
         """Add a text. Raises :class:`InputError` for an id with two texts."""
-        if fault := long_text_fault(text):
+        fault = long_text_fault(text)
+        if fault:
             raise InputError(fault, path=source.shown, line=line)
         if not text.strip():
             self.blank += 1
         elif self.by_source.setdefault(source_id, text) != text:
             raise InputError(
-                f"a second text for the {self.kind} {source_id!r}; expected one", path=source.shown, line=line
+                f"a second text for the {self.text_kind} {source_id!r}; expected one", path=source.shown, line=line
             )
 
 
@@ -65,11 +69,18 @@ class Collection:
     read: dict[str, Any] = field(default_factory=dict)
 
 
-_COUNTED = (
-    *("questions", "judgments", "question_missing", "passage_missing", "same_text_again"),
-    *("in_another_split", "without_positive"),
+# Counts of the input for each split, in the order of ``stats.json``.
+_SPLIT_COUNTS = (
+    "questions",
+    "judgments",
+    "question_missing",
+    "passage_missing",
+    "same_text_again",
+    "in_another_split",
+    "without_positive",
 )
-_SKIPPED = {
+# The counts that are reported as warnings.
+_SKIPPED_WORDS = {
     "passage_missing": "judgments of passages that the sources lack",
     "question_missing": "questions without a text in the sources",
     "without_positive": "questions without a passage",
@@ -77,93 +88,145 @@ _SKIPPED = {
 }
 
 
-def merge(name: str, questions: SourceTexts, passages: SourceTexts, judgments: Judgments) -> Collection:
+def merge(
+    set_name: str,
+    questions: SourceTexts,
+    passages: SourceTexts,
+    judgments: Judgments,
+) -> Collection:
     """Replace the source's ids by texts and their MD5s. Judgments without a text are counted and skipped."""
-    ids = {source_id: text_id(text) for source_id, text in passages.by_source.items()}
-    distinct = {ids[source_id]: text for source_id, text in passages.by_source.items()}
-    counts = {"read": len(ids) + passages.blank, "blank": passages.blank, "same_text_again": len(ids) - len(distinct)}
-    result = Collection(name, distinct, {}, {"passages": counts})
+    # Passages: equal texts of several ids become one passage.
+    passage_ids: dict[str, str] = {}
+    distinct_passages: dict[str, str] = {}
+    source_passages = passages.by_source.items()
+    for source_id, text in progress(source_passages, total=len(source_passages), unit="passage", label=set_name):
+        passage_id = text_id(text)
+        passage_ids[source_id] = passage_id
+        distinct_passages[passage_id] = text
+    passage_counts = {
+        "read": len(passage_ids) + passages.blank,
+        "blank": passages.blank,
+        "same_text_again": len(passage_ids) - len(distinct_passages),
+    }
+    collection = Collection(set_name, distinct_passages, {}, {"passages": passage_counts})
     if questions.blank:
-        result.read["blank_questions"] = questions.blank
-        log.warning("%s: skipped %d questions without a text", name, questions.blank)
-    taken: set[str] = set()  # texts of earlier splits
+        collection.read["blank_questions"] = questions.blank
+        log.warning("%s: skipped %d questions without a text", set_name, questions.blank)
+    # Questions: the splits are in the order in which equal questions are resolved.
+    earlier_texts: set[str] = set()  # questions of the splits before
     for split in sorted(judgments, key=ORDER.index):
-        result.read[split] = counts = dict.fromkeys(_COUNTED, 0)
-        merged = merge_equal_questions(judgments[split], questions.by_source, ids, taken, counts)
-        result.queries[split] = {text: list(dict.fromkeys(found)) for text, found in merged.items() if found}
-        counts["without_positive"] = len(merged) - len(result.queries[split])
-        taken.update(merged)
-        for key, words in _SKIPPED.items():
-            if counts[key]:
-                log.warning("%s %s: skipped %d %s", name, split, counts[key], words)
-    if not any(result.queries.values()):
-        raise InputError(f"{name}: no question has a passage; expected questions and passages of the same source")
-    return result
+        split_counts = dict.fromkeys(_SPLIT_COUNTS, 0)
+        collection.read[split] = split_counts
+        merged = merge_equal_questions(judgments[split], questions.by_source, passage_ids, earlier_texts, split_counts)
+        split_queries: Queries = {}
+        for text, positive_ids in merged.items():
+            if positive_ids:
+                split_queries[text] = list(dict.fromkeys(positive_ids))
+        collection.queries[split] = split_queries
+        split_counts["without_positive"] = len(merged) - len(split_queries)
+        earlier_texts.update(merged)
+        for count_name, words in _SKIPPED_WORDS.items():
+            if split_counts[count_name]:
+                log.warning("%s %s: skipped %d %s", set_name, split, split_counts[count_name], words)
+    if not any(collection.queries.values()):
+        raise InputError(f"{set_name}: no question has a passage; expected questions and passages of the same source")
+    return collection
 
 
 def merge_equal_questions(
     judged: Mapping[str, Iterable[str]],
-    texts: Mapping[str, str],
-    ids: Mapping[str, str],
-    taken: Container[str],
-    counts: dict[str, int],
+    question_texts: Mapping[str, str],
+    passage_ids: Mapping[str, str],
+    earlier_texts: Container[str],
+    split_counts: dict[str, int],
 ) -> Queries:
     """Merge questions of equal text. Return text -> MD5s of the passages of its questions.
 
-    Texts of earlier splits (``taken``) are skipped. The function increases ``counts``.
+    Args:
+        judged: source's id of a question -> source's ids of its positive passages.
+        question_texts: source's id of a question -> text.
+        passage_ids: source's id of a passage -> MD5 of its text.
+        earlier_texts: questions of earlier splits, which are skipped.
+        split_counts: counts of the input, which the function increases.
     """
     merged: Queries = {}
-    for question, answers in judged.items():
-        found, text = dict.fromkeys(answers), texts.get(question)
-        counts["questions"] += 1
-        counts["judgments"] += len(found)
+    for question_id, positives in judged.items():
+        source_ids = dict.fromkeys(positives)
+        # A source may judge questions that its files of texts lack.
+        text = question_texts.get(question_id)
+        split_counts["questions"] += 1
+        split_counts["judgments"] += len(source_ids)
         if text is None:
-            counts["question_missing"] += 1
+            split_counts["question_missing"] += 1
             continue
-        counts["passage_missing"] += sum(answer not in ids for answer in found)
-        if text in taken:
-            counts["in_another_split"] += 1
+        present_ids = [passage_ids[source_id] for source_id in source_ids if source_id in passage_ids]
+        split_counts["passage_missing"] += len(source_ids) - len(present_ids)
+        if text in earlier_texts:
+            split_counts["in_another_split"] += 1
             continue
-        counts["same_text_again"] += text in merged
-        merged.setdefault(text, []).extend(ids[answer] for answer in found if answer in ids)
+        split_counts["same_text_again"] += text in merged
+        merged.setdefault(text, []).extend(present_ids)
     return merged
 
 
-def draw_test_questions(collection: Collection, size: int, seed: int) -> None:
-    """Draw ``size`` test queries at random from split ``all``, or from test. The other queries become train.
+def draw_test_questions(collection: Collection, test_size: int, seed: int) -> None:
+    """Draw ``test_size`` test queries at random from split ``all``, or from test. The other queries become train.
 
     Section 2.4 draws 949 queries of cCOVID-News. The paper's second version trains on the other queries.
     """
-    before = collection.queries.pop("all" if "all" in collection.queries else "test")
-    collection.queries["test"] = drawn_questions(before, size, seed, f"{collection.name}: --test-size")
-    rest = {text: positives for text, positives in before.items() if text not in collection.queries["test"]}
-    if rest:
-        collection.queries["train"] = collection.queries.get("train", {}) | rest
+    source_split = "all" if "all" in collection.queries else "test"
+    all_queries = collection.queries.pop(source_split)
+    test_queries = draw_questions(all_queries, test_size, seed, f"{collection.name}: --test-size")
+    collection.queries["test"] = test_queries
+    train_queries = {text: positives for text, positives in all_queries.items() if text not in test_queries}
+    if train_queries:
+        collection.queries["train"] = collection.queries.get("train", {}) | train_queries
 
 
-def drawn_questions(queries: Queries, size: int, seed: int, option: str) -> Queries:
-    """Draw ``size`` queries at random, in their original order. Raises :class:`InputError` for too few queries."""
-    if len(queries) < size:
-        raise InputError(f"{option} {size} is too large, because only {len(queries)} questions have a passage")
-    drawn = draw(map(text_id, queries), size, seed)
-    return {text: found for text, found in queries.items() if text_id(text) in drawn}
+def draw_questions(queries: Queries, query_count: int, seed: int, option_name: str) -> Queries:
+    """Draw ``query_count`` queries at random, in their original order.
 
-
-def files_of(whose: str, headers: Mapping[str, Sequence[str]], paths: Sequence[Path]) -> Iterator[tuple[str, Source]]:
-    """Yield (kind, file) for the files of a set. ``headers`` maps a kind to columns. The kind ``json`` is JSON lines.
-
-    Files with other headers are skipped. Raises :class:`InputError` if ``paths`` names a file with another header.
+    Raises :class:`InputError` for too few queries. ``option_name`` names the option in the error.
     """
-    for source in find_tables(paths):
-        header = header_of(source)
-        kind = next((kind for kind, columns in headers.items() if sorted(columns) == sorted(header)), "")
-        if kind or ("json" in headers and header[0].startswith("{")):
-            yield kind or "json", source
-        elif source.member is None and source.path in paths:
-            expected = f"not one of {whose} files; expected a header such as {', '.join(next(iter(headers.values())))}"
-            raise InputError(expected, path=source.shown, line=1)
-        else:
-            log.info("%s: skipped, because it is not one of %s files", source.name, whose)
+    if len(queries) < query_count:
+        raise InputError(
+            f"{option_name} {query_count} is too large, because only {len(queries)} questions have a passage"
+        )
+    drawn_ids = draw(map(text_id, queries), query_count, seed)
+    return {text: positives for text, positives in queries.items() if text_id(text) in drawn_ids}
+
+
+def files_of(
+    owner_words: str, headers_by_kind: Mapping[str, Sequence[str]], source_paths: Sequence[Path]
+) -> Iterator[tuple[str, Source]]:
+    """Yield (kind, file) for the files of a set.
+
+    ``headers_by_kind`` maps a kind to columns. The kind ``json`` is JSON lines. Files with other headers are skipped.
+    Raises :class:`InputError` if ``source_paths`` names a file with another header. ``owner_words`` names the set in
+    messages, for example ``cMedQA's``.
+    """
+    for source in find_tables(source_paths):
+        file_kind = _kind_of_header(header_of(source), headers_by_kind)
+        if file_kind:
+            yield file_kind, source
+            continue
+        # Only a file that the user named must be of the set. Folders and archives may have other files.
+        is_named_by_user = source.member is None and source.path in source_paths
+        if is_named_by_user:
+            example = ", ".join(next(iter(headers_by_kind.values())))
+            raise InputError(
+                f"not one of {owner_words} files; expected a header such as {example}", path=source.shown, line=1
+            )
+        log.info("%s: skipped, because it is not one of %s files", source.name, owner_words)
+
+
+def _kind_of_header(header: Sequence[str], headers_by_kind: Mapping[str, Sequence[str]]) -> str:
+    """Return the kind whose columns are those of ``header``, in any order, or "" for no kind."""
+    for file_kind, columns in headers_by_kind.items():
+        if sorted(columns) == sorted(header):
+            return file_kind
+    is_json = header[0].startswith("{")
+    return "json" if "json" in headers_by_kind and is_json else ""
 
 
 def write_release(
@@ -187,48 +250,61 @@ def write_release(
         seed: seed of the draw.
         encoding: value of ``--encoding`` for the manifest.
     """
-    base_release = open_base(base, collection.name) if base is not None else None
+    # The records of an earlier build of the set are replaced.
+    base_release = None
+    if base is not None:
+        base_release = open_base(base, collection.name)
     if test_size is not None:
         draw_test_questions(collection, test_size, seed)
     options = {"test_size": test_size, "seed": seed, "encoding": encoding}
-    build = {"verb": collection.name, "options": options, "sources": described(sources)}
+    build = {"verb": collection.name, "options": options, "sources": describe_sources(sources)}
     with draft_release(out, build, base_release) as draft:
         columns = write_set(collection, draft)
+    # The report has the figures of this set only, not those of the copied release.
     corpus_config = f"{collection.name}-corpus"
     lengths = {corpus_config: draft.stats["collections"][corpus_config]}
     figures = {"table3": columns, "collections": lengths}
     text = f"{table3_text(figures)}\nrelease: {out}"
-    value = draft.stats[collection.name] | {"collections": lengths}
-    return open_written(out, Report(value, text, table3_tables(figures)))
+    report_value = draft.stats[collection.name] | {"collections": lengths}
+    return open_written(out, Report(report_value, text, table3_tables(figures)))
 
 
-def described(sources: Iterable[Source]) -> list[dict[str, Any]]:
+def describe_sources(sources: Iterable[Source]) -> list[dict[str, Any]]:
     """Describe the source files for the manifest. An archive is listed once."""
     return describe_files((source.name.split("!")[0], source.path) for source in sources)
 
 
-def open_base(release: Release | Path, verb: str) -> Release:
-    """Open the release to extend. The records of earlier builds by ``verb`` are removed from its manifest."""
-    base = open_release(release)
-    builds = [build for build in base.manifest.builds if build.verb != verb]
-    return dataclasses.replace(base, manifest=msgspec.structs.replace(base.manifest, builds=builds))
+def open_base(base_release: Release | Path, builder_verb: str) -> Release:
+    """Open the release to extend. The records of earlier builds by ``builder_verb`` are removed from its manifest."""
+    base = open_release(base_release)
+    other_builds = [build for build in base.manifest.builds if build.verb != builder_verb]
+    return dataclasses.replace(base, manifest=msgspec.structs.replace(base.manifest, builds=other_builds))
 
 
 def write_set(collection: Collection, draft: Draft) -> dict[str, dict[str, Any]]:
     """Write the set into ``draft``, in place of an earlier build. Return its columns of Table 3, by split."""
     name = collection.name
-    prefix = "" if name == "main" else f"{name}-"
+    config_prefix = "" if name == "main" else f"{name}-"
+    # The copied release may have the set in another build.
     for config in ("corpus", "queries", "qrels"):
-        draft.drop(f"{prefix}{config}")
-    ids, texts = [*collection.passages], [*collection.passages.values()]
-    draft.write(f"{prefix}corpus", "corpus", [pa.table([ids, [""] * len(ids), texts], schema=CORPUS)])
-    lengths = LengthCounter(np.fromiter(map(len, texts), np.int64))
-    draft.stats["collections"][f"{prefix}corpus"] = lengths.summary()
-    columns = {
-        split: _write_split(collection.passages, queries, draft, prefix, split)
-        for split, queries in sorted(collection.queries.items(), key=lambda item: ORDER.index(item[0]), reverse=True)
-        if queries
-    }
+        draft.drop(f"{config_prefix}{config}")
+
+    # The corpus. A draft counts its lengths, because the texts are in memory now.
+    passage_ids = list(collection.passages)
+    passage_texts = list(collection.passages.values())
+    titles = [""] * len(passage_ids)  # the benchmark has no titles
+    corpus_table = pa.table([passage_ids, titles, passage_texts], schema=CORPUS)
+    draft.write(f"{config_prefix}corpus", "corpus", [corpus_table])
+    lengths = LengthCounter(np.fromiter(map(len, passage_texts), np.int64))
+    draft.stats["collections"][f"{config_prefix}corpus"] = lengths.summary()
+
+    # train, dev, test: the opposite of the order in which equal questions are resolved.
+    columns: dict[str, dict[str, Any]] = {}
+    for split in sorted(collection.queries, key=ORDER.index, reverse=True):
+        queries = collection.queries[split]
+        if queries:
+            columns[split] = _write_split(collection.passages, queries, draft, config_prefix, split)
+    # Table 3 has one column for each split of the main set, and the test split's column of each other set.
     draft.stats["table3"].pop(name, None)
     if name == "main":
         draft.stats["table3"] |= columns
@@ -238,9 +314,21 @@ def write_set(collection: Collection, draft: Draft) -> dict[str, dict[str, Any]]
     return columns
 
 
-def _write_split(passages: dict[str, str], queries: Queries, draft: Draft, prefix: str, split: str) -> dict[str, Any]:
-    judged = {text_id(text): dict.fromkeys(found, 1) for text, found in queries.items()}
-    draft.write(f"{prefix}queries", split, [pa.table([[*judged], [*queries]], schema=QUERIES)])
-    draft.write(f"{prefix}qrels", split, [qrels_table(judged)])
-    chars = LengthCounter(np.array([len(passages[p]) for found in judged.values() for p in found], np.int64))
-    return table3_column(len(queries), sum(map(len, queries)), sum(map(len, judged.values())), chars)
+def _write_split(
+    passage_texts: dict[str, str], queries: Queries, draft: Draft, config_prefix: str, split: str
+) -> dict[str, Any]:
+    """Write the queries and judgments of a split. Return the split's column of Table 3."""
+    judged: dict[str, dict[str, int]] = {}
+    positive_lengths = []
+    for text, positive_ids in queries.items():
+        relevance = dict.fromkeys(positive_ids, 1)
+        judged[text_id(text)] = relevance
+        positive_lengths += [len(passage_texts[passage_id]) for passage_id in relevance]
+    # The id of a query is the MD5 of its text, as in the main set.
+    queries_table = pa.table([list(judged), list(queries)], schema=QUERIES)
+    draft.write(f"{config_prefix}queries", split, [queries_table])
+    draft.write(f"{config_prefix}qrels", split, [qrels_table(judged)])
+    length_counter = LengthCounter(np.array(positive_lengths, np.int64))
+    query_chars = sum(map(len, queries))
+    judgment_count = sum(map(len, judged.values()))
+    return table3_column(len(queries), query_chars, judgment_count, length_counter)

@@ -10,8 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from builders.add.collection import described, open_base
+from builders.add.collection import describe_sources, open_base
 from builders.core.errors import InputError, log
+from builders.core.progress import progress
 from builders.core.results import Report, Table
 from builders.core.tables import round_stat
 from builders.sources.source_files import Source
@@ -26,25 +27,46 @@ _COLUMNS = {
     "zh": ("zh", "query_zh", "chinese", "中文", "text", "query", "question"),
     "english": ("english", "en", "query_en", "translation", "英文", "machine_translation"),
 }
-_HAN = re.compile("[\u3400-\u9fff]")
+# Columns of a table without a header.
+_HEADERLESS_COLUMNS = ("key", "english")
+_HAN = re.compile("[\u3400-\u9fff]")  # CJK ideographs of Unicode's basic plane
+_SHOWN_CHARACTERS = 200  # of a table's columns in an error
 
 Splits = Mapping[str, Mapping[str, str]]  # split -> id of a Chinese query -> text
-English = dict[str, list[tuple[str, str]]]  # id of a Chinese query -> (id, text) of its English queries
+# id of a Chinese query -> (id, text) of its English queries
+English = dict[str, list[tuple[str, str]]]
 
 
-def crosslingual_report(stats: Mapping[str, Any], out: Path) -> Report:
-    """Return the figures of :func:`build_crosslingual` as a report. ``out`` is the release that was written."""
-    lines, rows = [], []
-    for split, figures in stats["english"].items():
-        queries, words = figures["queries"], figures["words_per_query"]
-        lines.append(f"{split}: {queries:,} English queries, {words:.2f} words each")
-        rows.append([split, queries, words])
+def crosslingual_report(release_stats: Mapping[str, Any], out_path: Path) -> Report:
+    """Return the figures of :func:`build_crosslingual` as a report. ``out_path`` is the release that was written."""
+    lines, rows = describe_splits(release_stats)
+    lines.append(f"release: {out_path}")
     table = Table(("split", "queries", "words_per_query"), rows)
-    return Report(stats, "\n".join([*lines, f"release: {out}"]), [table])
+    return Report(release_stats, "\n".join(lines), [table])
+
+
+def describe_splits(release_stats: Mapping[str, Any]) -> tuple[list[str], list[tuple[str, int, float]]]:
+    """Return the figures of the splits as lines, and as rows (split, English queries, words per query)."""
+    lines = []
+    rows = []
+    for split, figures in release_stats["english"].items():
+        query_count = figures["queries"]
+        word_mean = figures["words_per_query"]
+        lines.append(f"{split}: {query_count:,} English queries, {word_mean:.2f} words each")
+        rows.append((split, query_count, word_mean))
+    return lines, rows
+
+
+def join_splits(texts_by_split: Splits) -> dict[str, str]:
+    """Return the queries of all splits. A query is in one split only, see :func:`open_translations`."""
+    all_texts: dict[str, str] = {}
+    for split_texts in texts_by_split.values():
+        all_texts |= split_texts
+    return all_texts
 
 
 def open_translations(
-    release: Release | Path, tables: Sequence[Path], encoding: str
+    release: Release | Path, table_paths: Sequence[Path], encoding: str
 ) -> tuple[Release, Splits, list[Translation]]:
     """Return a release, its Chinese queries, and the rows of the tables that translate these queries.
 
@@ -53,22 +75,29 @@ def open_translations(
     """
     base = open_base(release, "crosslingual")
     splits: dict[str, dict[str, str]] = {}
-    known: dict[str, str] = {}
+    query_texts: dict[str, str] = {}
+    # test, dev, train: a query of several splits stays in the first of them.
     for split in reversed(SPLITS):
         if ("queries", split) in base.splits():
-            texts = base.texts("queries", split)
-            splits[split] = {zh_id: text for zh_id, text in texts.items() if zh_id not in known}
-            known |= texts
-    found = list(read_pairs(find_tables(tables), known, encoding)) if tables else []
-    kept = [pair for pair in found if pair.zh_id in known]
-    if unknown := [pair for pair in found if pair.zh_id not in known]:
-        first = f"{unknown[0].source.shown}:{unknown[0].line}"
-        log.warning("skipped %d rows that name no query of the release; the first is %s", len(unknown), first)
-    if not known:
+            split_texts = base.texts("queries", split)
+            splits[split] = {zh_id: text for zh_id, text in split_texts.items() if zh_id not in query_texts}
+            query_texts |= split_texts
+    translations = []
+    unknown_rows = []
+    if table_paths:
+        for translation in read_pairs(find_tables(table_paths), query_texts, encoding):
+            if translation.zh_id in query_texts:
+                translations.append(translation)
+            else:
+                unknown_rows.append(translation)
+    if unknown_rows:
+        first = f"{unknown_rows[0].source.shown}:{unknown_rows[0].line}"
+        log.warning("skipped %d rows that name no query of the release; the first is %s", len(unknown_rows), first)
+    if not query_texts:
         raise InputError("has no queries to translate", path=base.path)
-    if tables and not kept:
+    if table_paths and not translations:
         raise InputError("no row of the tables names a query of the release, by id or by Chinese text", path=base.path)
-    return base, splits, kept
+    return base, splits, translations
 
 
 @dataclass(frozen=True)
@@ -86,119 +115,195 @@ class Translation:
     line: int
 
 
-def read_pairs(sources: Sequence[Source], known: Mapping[str, str], encoding: str) -> Iterator[Translation]:
+def read_pairs(
+    table_sources: Sequence[Source],
+    query_texts: Mapping[str, str],
+    encoding: str,
+) -> Iterator[Translation]:
     """Yield the rows of translation tables. A table without a header has two columns: id or Chinese text, and English.
 
-    ``known`` maps the release's query ids to texts. Values that are not in ``known`` are Chinese texts. Raises
+    ``query_texts`` maps the release's query ids to texts. Values that are not among these ids are Chinese texts. Raises
     :class:`InputError` for a table with other columns, and a row whose id and Chinese text are of different queries.
     """
-    for source in sources:
+    for source in table_sources:
         table = open_table(source, encoding, spreadsheet=True)
-        roles = {role: next((name for name in names if name in table.columns), "") for role, names in _COLUMNS.items()}
+        roles: dict[str, str] = {}  # role -> name of the column, or "" without such a column
+        for role, accepted_names in _COLUMNS.items():
+            roles[role] = next((name for name in accepted_names if name in table.columns), "")
+        # A first row without the names of two such columns is a row of data.
         has_header = bool(roles["english"] and (roles["key"] or roles["zh"]))
-        if not has_header and len(table.columns) != 2:
+        if has_header:
+            column_names: Sequence[str] = table.columns
+            rows = table.rows(column_names)
+        elif len(table.columns) == len(_HEADERLESS_COLUMNS):
+            column_names = _HEADERLESS_COLUMNS
+            roles = {"key": "key", "zh": "", "english": "english"}
+            rows = table.rows()
+        else:
             raise InputError(
                 "expected columns named id or zh, and english, or two columns: query id or Chinese text, English text;"
-                f" found {', '.join(table.columns)[:200]}",
+                f" found {', '.join(table.columns)[:_SHOWN_CHARACTERS]}",
                 path=source.shown,
                 line=1,
             )
-        names = table.columns if has_header else ["key", "english"]
-        roles = roles if has_header else {"key": "key", "zh": "", "english": "english"}
-        for line, row in table.rows(names if has_header else None):
-            fields = dict(zip(names, row, strict=True))
-            key, chinese, english = (fields.get(name, "") for name in roles.values())
-            if not key:  # without a column of ids, the column of Chinese texts may contain ids
-                key, chinese = chinese, ""
-            # A spreadsheet may have changed the id, for example from digits to a rounded number.
-            if key and chinese and key != text_id(chinese) and (key in known or text_id(chinese) in known):
-                expected = f"has the id {key!r} for {chinese!r}; expected {text_id(chinese)}"
-                raise InputError(expected, path=source.shown, line=line)
-            zh_id = key if key in known else text_id(key)
-            by_machine = english.strip() == fields.get("machine_translation", "").strip() != ""
-            yield Translation(zh_id, english.strip(), fields.get("package", ""), by_machine, source, line)
+        for line, row in rows:
+            fields = dict(zip(column_names, row, strict=True))
+            yield _translation_of_row(fields, roles, query_texts, source, line)
 
 
-def english_queries(pairs: Sequence[Translation], splits: Splits) -> tuple[English, dict[str, int]]:
+def _translation_of_row(
+    fields: Mapping[str, str],
+    roles: Mapping[str, str],
+    query_texts: Mapping[str, str],
+    source: Source,
+    line: int,
+) -> Translation:
+    """Convert a row. ``fields`` maps columns to values, and ``roles`` maps key, zh and english to columns."""
+    key = fields.get(roles["key"], "")
+    chinese = fields.get(roles["zh"], "")
+    english = fields.get(roles["english"], "").strip()
+    if not key:  # without a column of ids, the column of Chinese texts may contain ids
+        key = chinese
+        chinese = ""
+    # A spreadsheet may have changed the id, for example from digits to a rounded number.
+    if key and chinese and key != text_id(chinese):
+        is_of_release = key in query_texts or text_id(chinese) in query_texts
+        if is_of_release:
+            expected = f"has the id {key!r} for {chinese!r}; expected {text_id(chinese)}"
+            raise InputError(expected, path=source.shown, line=line)
+    # A value that is no id of the release is a Chinese text.
+    zh_id = key if key in query_texts else text_id(key)
+    machine_text = fields.get("machine_translation", "").strip()
+    by_machine = machine_text != "" and english == machine_text
+    return Translation(zh_id, english, fields.get("package", ""), by_machine, source, line)
+
+
+def english_queries(
+    translations: Sequence[Translation],
+    texts_by_split: Splits,
+) -> tuple[English, dict[str, int]]:
     """Return the English queries, with ids that are unique in a split, and counts.
 
     Raises :class:`InputError` if no pair has an English text.
     """
-    texts: dict[str, dict[str, None]] = {}
-    for pair in pairs:
-        if pair.english:
-            texts.setdefault(pair.zh_id, {})[pair.english] = None
-    if not texts:
+    # id of a Chinese query -> its English texts, each once
+    texts_by_query: dict[str, dict[str, None]] = {}
+    for translation in translations:
+        if translation.english:
+            texts_by_query.setdefault(translation.zh_id, {})[translation.english] = None
+    if not texts_by_query:
         raise InputError("no row of --source has an English text; fill in the column english")
-    untranslated, different = sum(not pair.english for pair in pairs), sum(map(len, texts.values()))
+    # Counts of the rows. Equal rows of several tables count once.
+    untranslated = sum(not translation.english for translation in translations)
+    distinct_pairs = sum(map(len, texts_by_query.values()))
     counts = {
-        **{"rows": len(pairs), "untranslated": untranslated, "same_pair_again": len(pairs) - untranslated - different},
-        **{"further_translation": different - len(texts), "same_english_again": 0},
-        "machine": sum(pair.by_machine for pair in pairs),
+        "rows": len(translations),
+        "untranslated": untranslated,
+        "same_pair_again": len(translations) - untranslated - distinct_pairs,
+        "further_translation": distinct_pairs - len(texts_by_query),
+        "same_english_again": 0,
+        "machine": sum(translation.by_machine for translation in translations),
     }
+
+    # Give each English query an id that is unique in its split.
     queries: English = {}
-    for split in splits:
-        taken: set[str] = set()
-        for zh_id, text in ((each, text) for each in splits[split] for text in texts.get(each, ())):
-            english_id = text_id(text)
-            if english_id in taken:
-                counts["same_english_again"] += 1
-                english_id = text_id(f"{text}\n{zh_id}")
-            taken.add(english_id)
-            queries.setdefault(zh_id, []).append((english_id, text))
-    counts["with_chinese"] = sum(bool(_HAN.search(text)) for own in queries.values() for _, text in own)
-    for key, words in (
-        ("untranslated", "rows without English text are skipped"),
-        ("with_chinese", "English texts contain Chinese characters"),
-        ("machine", "English texts are a model's translations that nobody changed"),
-    ):
-        if counts[key]:
-            log.warning("%d %s", counts[key], words)
+    for split_queries in texts_by_split.values():
+        split_ids: set[str] = set()
+        for zh_id in split_queries:
+            for english in texts_by_query.get(zh_id, ()):
+                english_id = text_id(english)
+                if english_id in split_ids:
+                    # Another Chinese query has the same translation. Its passages differ, so it needs its own id.
+                    counts["same_english_again"] += 1
+                    english_id = text_id(f"{english}\n{zh_id}")
+                split_ids.add(english_id)
+                queries.setdefault(zh_id, []).append((english_id, english))
+
+    # Texts that are probably no translations are only reported.
+    with_chinese = 0
+    for query_translations in queries.values():
+        with_chinese += sum(bool(_HAN.search(english)) for _, english in query_translations)
+    counts["with_chinese"] = with_chinese
+    _warn_of_texts(counts)
     return queries, counts
 
 
-def build_crosslingual(
-    pairs: Sequence[Translation],
-    splits: Splits,
-    base: Release,
-    out: Path,
-    options: dict[str, Any],
-    sources: Sequence[Source],
-    packages: Sequence[Mapping[str, Any]] = (),
-) -> dict[str, Any]:
-    """Write the release ``out``: a copy of ``base`` with the cross-lingual configs. Return the figures of the set.
+def _warn_of_texts(counts: Mapping[str, int]) -> None:
+    if counts["untranslated"]:
+        log.warning("%d rows without English text are skipped", counts["untranslated"])
+    if counts["with_chinese"]:
+        log.warning("%d English texts contain Chinese characters", counts["with_chinese"])
+    if counts["machine"]:
+        log.warning("%d English texts are a model's translations that nobody changed", counts["machine"])
 
-    ``packages`` has the figures of `annotate translations` (default: no figures).
+
+def build_crosslingual(
+    translations: Sequence[Translation],
+    texts_by_split: Splits,
+    base_release: Release,
+    out_path: Path,
+    build_options: dict[str, Any],
+    table_sources: Sequence[Source],
+    package_figures: Sequence[Mapping[str, Any]] = (),
+) -> dict[str, Any]:
+    """Write a copy of ``base_release`` with the cross-lingual configs. Return the figures of the set.
+
+    ``package_figures`` has the figures of `annotate translations` (default: no figures).
     """
-    queries, counts = english_queries(pairs, splits)
+    queries, counts = english_queries(translations, texts_by_split)
     figures: dict[str, Any] = {}
-    with draft_release(out, {"verb": "crosslingual", "options": options, "sources": described(sources)}, base) as draft:
+    build = {"verb": "crosslingual", "options": build_options, "sources": describe_sources(table_sources)}
+    with draft_release(out_path, build, base_release) as draft:
+        # The copied release may have an earlier set.
         draft.drop("crosslingual-queries")
         draft.drop("crosslingual")
         for split in SPLITS:
-            rows = [(*row, zh_id) for zh_id in splits.get(split, ()) for row in queries.get(zh_id, ())]
-            if not rows:
+            # English id, English text, id of the Chinese query.
+            query_rows: list[tuple[str, str, str]] = []
+            for zh_id in texts_by_split.get(split, ()):
+                for english_id, english in queries.get(zh_id, ()):
+                    query_rows.append((english_id, english, zh_id))
+            if not query_rows:
                 continue
-            table = pa.table([pa.array(column) for column in zip(*rows, strict=True)], schema=CROSSLINGUAL_QUERIES)
-            draft.write("crosslingual-queries", split, [table])
-            draft.write("crosslingual", split, _joined(base, split, queries))
-            words = sum(len(text.split()) for _, text, _ in rows)
-            figures[split] = {"queries": len(rows), "words_per_query": round_stat(words / len(rows))}
+            columns = [pa.array(values) for values in zip(*query_rows, strict=True)]
+            draft.write("crosslingual-queries", split, [pa.table(columns, schema=CROSSLINGUAL_QUERIES)])
+            draft.write("crosslingual", split, _joined_tables(base_release, split, queries))
+            word_count = sum(len(english.split()) for _, english, _ in query_rows)
+            figures[split] = {
+                "queries": len(query_rows),
+                "words_per_query": round_stat(word_count / len(query_rows)),
+            }
         draft.stats["english"] = figures
-        draft.stats["crosslingual"] = counts | ({"packages": list(packages)} if packages else {})
-    return {key: draft.stats[key] for key in ("english", "crosslingual")}
+        draft.stats["crosslingual"] = counts
+        if package_figures:
+            draft.stats["crosslingual"] = counts | {"packages": list(package_figures)}
+    return {name: draft.stats[name] for name in ("english", "crosslingual")}
 
 
-def _joined(release: Release, split: str, queries: English) -> Iterator[pa.Table]:
+def _joined_tables(release: Release, split: str, queries_by_id: English) -> Iterator[pa.Table]:
     """Yield the joined rows of the English queries, in the order of their Chinese queries' joined rows."""
-    for batch in release.batches(split, split) if (split, split) in release.splits() else ():
-        rows = [
-            (row, english_id, text)
-            for row, zh_id in enumerate(batch.column("query_id").to_pylist())
-            for english_id, text in queries.get(zh_id, ())
-        ]
-        if rows:
-            chosen, ids, texts = zip(*rows, strict=True)
-            table = pa.Table.from_batches([batch]).take(pa.array(chosen))
-            columns = [pa.array(ids), pa.array(texts), table["positive_passages"], table["negative_passages"]]
-            yield pa.table([*columns, table["query"]], schema=CROSSLINGUAL)
+    if (split, split) not in release.splits():
+        return
+    row_count = sum(entry.rows or 0 for entry in release.shards(split, split))
+    with progress(total=row_count, unit="row", label=f"crosslingual {split}") as bar:
+        for batch in release.batches(split, split):
+            # A Chinese query's row is repeated for each of its English queries.
+            batch_rows: list[int] = []
+            english_ids: list[str] = []
+            english_texts: list[str] = []
+            for row, zh_id in enumerate(batch.column("query_id").to_pylist()):
+                for english_id, english in queries_by_id.get(zh_id, ()):
+                    batch_rows.append(row)
+                    english_ids.append(english_id)
+                    english_texts.append(english)
+            if batch_rows:
+                chinese = pa.Table.from_batches([batch]).take(pa.array(batch_rows))
+                columns = [
+                    pa.array(english_ids),
+                    pa.array(english_texts),
+                    chinese["positive_passages"],
+                    chinese["negative_passages"],
+                    chinese["query"],
+                ]
+                yield pa.table(columns, schema=CROSSLINGUAL)
+            bar.update(batch.num_rows)

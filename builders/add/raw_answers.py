@@ -1,14 +1,16 @@
 """Match raw DuReader rows with the queries of a release, and write the config ``answers``."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import Any
 
+from builders.add.source_bars import total_bytes
 from builders.core.errors import InputError
 from builders.core.progress import progress
 from builders.release.answer_records import Record, answers_of, merged, record_of
 from builders.release.rows import find_sources, parse_rows
 from builders.sources.lines import read_blocks
+from builders.sources.source_files import Source
 from builders.store.draft import describe_files, draft_release
 from builders.store.judgments import read_judged
 from builders.store.layout import SPLITS, text_id
@@ -17,43 +19,62 @@ from builders.store.stored_answers import warn_of_gaps
 from builders.text.span_options import Options
 
 
-def write_answers(release: Release, raw_paths: Sequence[Path], out: Path, options: Options) -> dict[str, Any]:
-    """Write a copy of ``release`` with the answers of raw rows. Return the counts.
+def write_answers(
+    base_release: Release, raw_paths: Sequence[Path], out_path: Path, span_options: Options
+) -> dict[str, Any]:
+    """Write a copy of ``base_release`` with the answers of raw rows. Return the counts.
 
     Raises :class:`InputError` for a wrong row, and if no row asks a query of the release.
     """
     sources = find_sources(raw_paths, SPLITS[0])  # a raw row may belong to any split
-    query_texts = {split: release.texts("queries", split) for split in SPLITS if ("queries", split) in release.splits()}
+    texts_by_split: dict[str, dict[str, str]] = {}
+    for split in SPLITS:
+        if ("queries", split) in base_release.splits():
+            texts_by_split[split] = base_release.texts("queries", split)
     # Questions are matched by the MD5 of their text, because queries of a copy from a hub may have other ids.
-    wanted_ids: set[str] = set()
-    for texts in query_texts.values():
-        wanted_ids.update(text_id(text) for text in texts.values())
+    question_ids: set[str] = set()
+    for query_texts in texts_by_split.values():
+        question_ids.update(map(text_id, query_texts.values()))
+    # A question may have several raw rows, for example of both services.
+    records = _read_records(sources, question_ids)
+    if not records:
+        raw_names = ", ".join(map(str, raw_paths))
+        raise InputError(
+            f"no question of {raw_names} is a query of this release; expected raw rows of its queries",
+            path=base_release.path,
+        )
+
+    source_files = describe_files((source.name.split("!")[0], source.path) for source in sources)
+    build = {"verb": "answers", "options": span_options.rule_as_json(), "sources": source_files}
+    matched_counts = {}
+    with draft_release(out_path, build, base_release) as draft:
+        draft.drop("answers")
+        for split, query_texts in texts_by_split.items():
+            query_records = []
+            for query_id, text in query_texts.items():
+                question_id = text_id(text)
+                if question_id in records:
+                    query_records.append((query_id, merged(records[question_id])))
+            # A split whose queries have no raw row gets no config.
+            if query_records:
+                judged = read_judged(base_release, "qrels", split)
+                draft.write("answers", split, answers_of(base_release, query_records, judged, span_options))
+            matched_counts[split] = {"queries": len(query_texts), "matched": len(query_records)}
+    warn_of_gaps(draft.stats["answers"])
+    return {"matched": matched_counts, "answers": draft.stats["answers"]}
+
+
+def _read_records(
+    raw_sources: Sequence[Source],
+    question_ids: Container[str],
+) -> dict[str, list[Record]]:
+    """Return the answers of the raw rows that ask one of the questions, by the question's MD5."""
     records: dict[str, list[Record]] = {}
-    with progress(unit="row", label="answers") as bar:
-        for block in read_blocks(sources):
+    with progress(total=total_bytes(raw_sources), unit="B", label="answers") as bar:
+        for block in read_blocks(raw_sources):
             for _, row in parse_rows(block):
                 question_id = text_id(row.question)
-                if question_id in wanted_ids:
+                if question_id in question_ids:
                     records.setdefault(question_id, []).append(record_of(row, block.source.name))
-                bar.update()
-    if not records:
-        named = ", ".join(map(str, raw_paths))
-        raise InputError(
-            f"no question of {named} is a query of this release; expected raw rows of its queries", path=release.path
-        )
-    files = describe_files((source.name.split("!")[0], source.path) for source in sources)
-    build = {"verb": "answers", "options": options.rule_as_json(), "sources": files}
-    matched = {}
-    with draft_release(out, build, release) as draft:
-        draft.drop("answers")
-        for split, texts in query_texts.items():
-            query_records = []
-            for query_id, text in texts.items():
-                if text_id(text) in records:
-                    query_records.append((query_id, merged(records[text_id(text)])))
-            if query_records:
-                judged = read_judged(release, "qrels", split)
-                draft.write("answers", split, answers_of(release, query_records, judged, options))
-            matched[split] = {"queries": len(texts), "matched": len(query_records)}
-    warn_of_gaps(draft.stats["answers"])
-    return {"matched": matched, "answers": draft.stats["answers"]}
+            bar.update(len(block.data))
+    return records

@@ -1,6 +1,15 @@
-"""Draw nested samples of the collection, and write extracts of a release."""
+"""Draw nested samples of the collection, and write extracts of a release.
 
-from collections.abc import Collection, Container, Mapping, Sequence
+Every passage has a level and a lot, a random number. A sample of N passages has the N lowest passages by (level, lot),
+so smaller samples are parts of larger samples. Of 6 passages, where a run ranks C first and D second:
+
+    passage            A     B     C     D     E     F
+    in a judgment      yes   no    no    no    no    no
+    level, random      0     max   max   max   max   max     positives first, then passages at random
+    level, -hard       0     max   1     2     max   max     positives, then by the best rank in any run, then at random
+"""
+
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from builders.core.errors import InputError
-from builders.core.progress import progress
+from builders.core.progress import progress, slices
 from builders.core.results import Report, Table
 from builders.core.sampling import draw, lots, size_name
 from builders.release.answer_records import renew_answers
@@ -27,39 +36,44 @@ Levels = npt.NDArray[np.int64]  # level of each passage; a sample takes the lowe
 _IN_NO_RUN = np.iinfo(np.int64).max  # the level of passages that are neither positives nor in a run
 
 _CORPUS = "corpus"
-_AT_ONCE = 1 << 16
-NANO_QUERIES, NANO_PASSAGES = 200, 10_000
+_IDS_PER_SLICE = 1 << 16
+NANO_QUERIES = 200
+NANO_PASSAGES = 10_000
 
 
-def samples_report(rows: Sequence[Mapping[str, Any]]) -> Report:
+def samples_report(sample_rows: Sequence[Mapping[str, Any]]) -> Report:
     """Return the rows of :func:`write_samples` as a report."""
-    lines, cells = [], []
-    for row in rows:
+    lines = []
+    cells = []
+    for row in sample_rows:
         line = f"{row['config']}: {row['passages']:,} passages, {row['positives']:,} positives"
         if row["hard"] is not None:
             line += f", {row['hard']:,} that the runs rank high"
         lines.append(line)
-        cells.append([row["config"], row["passages"], row["positives"], row["hard"], " ".join(row["split"])])
+        splits = " ".join(row["split"])
+        cells.append([row["config"], row["passages"], row["positives"], row["hard"], splits])
     table = Table(("config", "passages", "positives", "hard", "split"), cells)
-    return Report(rows, "\n".join(lines), [table])
+    return Report(sample_rows, "\n".join(lines), [table])
 
 
-def nano_report(figures: Mapping[str, Any], out: Path) -> Report:
+def nano_report(figures: Mapping[str, Any], out_path: Path) -> Report:
     """Return the figures of :func:`write_nano` as a report."""
     counts = ", ".join(f"{figures[name]:,} {name}" for name in ("queries", "passages", "judged", "hard"))
-    return Report(figures, f"{out}: {counts}", [Table([*figures], [[*figures.values()]])])
+    table = Table(list(figures), [list(figures.values())])
+    return Report(figures, f"{out_path}: {counts}", [table])
 
 
-def extract_report(figures: Mapping[str, Any], out: Path) -> Report:
+def extract_report(figures: Mapping[str, Any], out_path: Path) -> Report:
     """Return the figures of :func:`write_extract` as a report."""
     splits = ", ".join(figures["splits"])
-    text = f"{out}: {figures['passages']:,} passages, the queries of {splits}"
-    return Report(figures, text, [Table(("splits", "passages"), [[splits, figures["passages"]]])])
+    text = f"{out_path}: {figures['passages']:,} passages, the queries of {splits}"
+    table = Table(("splits", "passages"), [[splits, figures["passages"]]])
+    return Report(figures, text, [table])
 
 
 def write_samples(
     release: Release,
-    out: Path,
+    out_path: Path,
     *,
     sizes: Sequence[int],
     splits: Sequence[str],
@@ -70,154 +84,269 @@ def write_samples(
 
     Args:
         release: the release.
-        out: release directory to write.
+        out_path: release directory to write.
         sizes: numbers of passages, ascending.
         splits: splits whose positives are in every sample.
         hard_runs: runs whose best hits are in the samples ``-hard``.
         seed: seed of the draw.
     """
-    ids, lot = _ids_and_lots(release, seed)
-    queries: set[str] = set()
-    positives: dict[str, int] = {}  # positives have level 0
-    for split in splits:
-        release.shards("qrels", split)  # raises InputError for a split without labels
-        for query, scores in read_judged(release, "qrels", split).items():
-            queries.add(query)
-            positives |= {passage: 0 for passage, score in scores.items() if score > 0}
-    if not positives or sizes[0] < len(positives) or sizes[-1] >= len(ids):
-        held = f"has {len(positives):,} positives in qrels/{'+'.join(splits)} and {len(ids):,} passages"
-        sizes_given = f"found {sizes[0]:,} to {sizes[-1]:,}"
-        raise InputError(f"{held}; expected positives <= --sizes < passages, {sizes_given}", path=release.path)
-    kinds = {"": _levels(ids, positives, str(release.path))}
+    passage_ids = _read_passage_ids(release)
+    passage_lots = _draw_lots(passage_ids, seed)
+    query_ids, positive_levels = _read_positives(release, splits)
+    positive_count = len(positive_levels)
+    smallest = sizes[0]
+    largest = sizes[-1]
+    if not positive_levels or smallest < positive_count or largest >= len(passage_ids):
+        raise InputError(
+            f"has {positive_count:,} positives in qrels/{'+'.join(splits)} and {len(passage_ids):,} passages;"
+            f" expected positives <= --sizes < passages, found {smallest:,} to {largest:,}",
+            path=release.path,
+        )
+
+    # Each kind of sample has its suffix in the config's name.
+    levels_by_suffix = {"": _levels(passage_ids, positive_levels, str(release.path))}
     if hard_runs:
-        ranks = _best_ranks(hard_runs, queries)
-        kinds["-hard"] = _levels(ids, ranks | positives, _name_runs(hard_runs))
-    options = {"sizes": [*sizes], "split": [*splits], "seed": seed}
-    sources = describe_files((run.path.name, expect_run_file(run)) for run in hard_runs)
+        hard_levels = _best_ranks(hard_runs, query_ids) | positive_levels
+        levels_by_suffix["-hard"] = _levels(passage_ids, hard_levels, _name_runs(hard_runs))
+
+    options = {"sizes": list(sizes), "split": list(splits), "seed": seed}
+    build = {"verb": "samples", "options": options, "sources": _describe_runs(hard_runs)}
     rows = []
-    with draft_release(out, {"verb": "samples", "options": options, "sources": sources}, release) as draft:
-        for config in {config for config, _ in release.splits() if config.startswith(SAMPLE)}:
-            draft.drop(config)
-        for kind, level in kinds.items():
-            order = np.lexsort((lot, level))
+    with draft_release(out_path, build, release) as draft:
+        _drop_samples(draft, release)
+        for suffix, levels in levels_by_suffix.items():
+            order = np.lexsort((passage_lots, levels))  # by level, then by lot
             for size in sizes:
-                chosen, name = np.sort(order[:size]), f"{SAMPLE}{size_name(size)}{kind}"
-                draft.write(name, _CORPUS, [pa.table([ids.take(pa.array(chosen))], schema=IDS)])
-                hard = _hard(level[chosen]) if kind else None
-                counts = {"passages": size, "positives": len(positives), "hard": hard}
-                rows.append({"config": name, **counts, "split": [*splits]})
+                config = f"{SAMPLE}{size_name(size)}{suffix}"
+                sample_rows = np.sort(order[:size])  # the corpus's order
+                _write_sample(draft, config, passage_ids, sample_rows)
+                row = {
+                    "config": config,
+                    "passages": size,
+                    "positives": positive_count,
+                    "hard": _count_hard(levels[sample_rows]) if suffix else None,
+                    "split": list(splits),
+                }
+                rows.append(row)
         draft.stats["samples"] = {row["config"]: row for row in rows}
     return rows
 
 
-def _ids_and_lots(release: Release, seed: int) -> tuple[pa.Array, npt.NDArray[np.uint64]]:
-    """Return the ids of all passages, and a random number for each passage."""
-    ids = release.table(_CORPUS, _CORPUS, ["_id"])["_id"].combine_chunks()
-    slices = (ids.slice(start, _AT_ONCE).to_pylist() for start in range(0, len(ids), _AT_ONCE))
-    return ids, lots((each for some in slices for each in some), seed, len(ids))
+def _drop_samples(draft: Draft, release: Release) -> None:
+    """Remove all earlier samples, which may have other sizes or seeds."""
+    earlier_configs = {config for config, _ in release.splits() if config.startswith(SAMPLE)}
+    for config in earlier_configs:
+        draft.drop(config)
 
 
-def _levels(ids: pa.Array, known: Mapping[str, int], where: str) -> Levels:
-    """Return every passage's level. Passages that are not in ``known`` have the level ``_IN_NO_RUN``.
+def _write_sample(draft: Draft, config: str, passage_ids: pa.Array, sample_rows: npt.NDArray[np.int64]) -> None:
+    sample_ids = passage_ids.take(pa.array(sample_rows))
+    draft.write(config, _CORPUS, [pa.table([sample_ids], schema=IDS)])
 
-    Raises :class:`InputError` if ``known`` has a passage that is not in the corpus.
+
+def _read_positives(release: Release, splits: Sequence[str]) -> tuple[set[str], dict[str, int]]:
+    """Return the judged queries of the splits, and passage -> level for the positives, which have level 0.
+
+    Raises :class:`InputError` for a split without labels.
     """
-    rows = np.flatnonzero(pc.is_in(ids, pa.array(sorted(known), pa.string())).to_numpy(zero_copy_only=False))
-    names = ids.take(pa.array(rows)).to_pylist()
-    if missing := known.keys() - set(names):
-        raise InputError(f"has a passage {min(missing)!r} that the release's corpus lacks", path=where)
-    found = np.full(len(ids), _IN_NO_RUN, np.int64)
-    found[rows] = [known[name] for name in names]
-    return found
+    query_ids: set[str] = set()
+    positive_levels: dict[str, int] = {}
+    for split in splits:
+        release.shards("qrels", split)  # raises the error; read_judged would return no judgments
+        for query_id, relevance in read_judged(release, "qrels", split).items():
+            query_ids.add(query_id)
+            for passage_id, grade in relevance.items():
+                if grade > 0:
+                    positive_levels[passage_id] = 0
+    return query_ids, positive_levels
 
 
-def _hard(level: Levels) -> int:
-    return int(((level > 0) & (level < _IN_NO_RUN)).sum())
+def _read_passage_ids(release: Release) -> pa.Array:
+    return release.table(_CORPUS, _CORPUS, ["_id"])["_id"].combine_chunks()
 
 
-def _name_runs(runs: Sequence[Run]) -> str:
-    return ", ".join(str(run.path) for run in runs)
+def _draw_lots(passage_ids: pa.Array, seed: int) -> npt.NDArray[np.uint64]:
+    """Return a random number for each passage."""
+
+    def ids_in_slices() -> Iterator[str]:
+        # Slices, because a list of all ids as Python strings would need a gigabyte.
+        for ids_slice in slices(len(passage_ids), _IDS_PER_SLICE, unit="passage", label="draw"):
+            yield from passage_ids[ids_slice].to_pylist()
+
+    return lots(ids_in_slices(), seed, len(passage_ids))
 
 
-def _best_ranks(runs: Sequence[Run], queries: Container[str]) -> dict[str, int]:
-    best: dict[str, int] = {}
-    for run in runs:
-        hits = [ranked for query, ranked in run.hits.items() if query in queries]
-        if not hits:
+def _levels(passage_ids: pa.Array, level_by_id: Mapping[str, int], error_path: str) -> Levels:
+    """Return every passage's level. Passages that are not in ``level_by_id`` have the level ``_IN_NO_RUN``.
+
+    Raises :class:`InputError` if ``level_by_id`` has a passage that is not in the corpus.
+    """
+    ids_with_level = pa.array(sorted(level_by_id), pa.string())
+    has_level = pc.is_in(passage_ids, ids_with_level).to_numpy(zero_copy_only=False)
+    rows = np.flatnonzero(has_level)
+    row_ids = passage_ids.take(pa.array(rows)).to_pylist()
+    unknown_ids = level_by_id.keys() - set(row_ids)
+    if unknown_ids:
+        raise InputError(f"has a passage {min(unknown_ids)!r} that the release's corpus lacks", path=error_path)
+    levels = np.full(len(passage_ids), _IN_NO_RUN, np.int64)
+    levels[rows] = [level_by_id[passage_id] for passage_id in row_ids]
+    return levels
+
+
+def _count_hard(levels: Levels) -> int:
+    """Count the passages that a run ranks and that are not positives."""
+    return int(((levels > 0) & (levels < _IN_NO_RUN)).sum())
+
+
+def _name_runs(hard_runs: Sequence[Run]) -> str:
+    return ", ".join(str(run.path) for run in hard_runs)
+
+
+def _describe_runs(hard_runs: Sequence[Run]) -> list[dict[str, Any]]:
+    return describe_files((run.path.name, expect_run_file(run)) for run in hard_runs)
+
+
+def _best_ranks(hard_runs: Sequence[Run], query_ids: Container[str]) -> dict[str, int]:
+    """Return passage -> its best rank, from 1, for any of the queries in any run.
+
+    Raises :class:`InputError` for a run without such a query.
+    """
+    best_ranks: dict[str, int] = {}
+    for run in hard_runs:
+        rankings = [hits for query_id, hits in run.hits.items() if query_id in query_ids]
+        if not rankings:
             raise InputError("has no query of --split; expected a run of these queries", path=run.path)
-        for rank, passage in ((rank, hit[0]) for ranked in hits for rank, hit in enumerate(ranked, 1)):
-            best[passage] = min(rank, best.get(passage, rank))
-    return best
+        for hits in rankings:
+            for rank, (passage_id, _) in enumerate(hits, 1):
+                best_ranks[passage_id] = min(rank, best_ranks.get(passage_id, rank))
+    return best_ranks
 
 
-def write_extract(release: Release, name: str, out: Path) -> dict[str, Any]:
+def write_extract(release: Release, sample_name: str, out_path: Path) -> dict[str, Any]:
     """Write a release of a sample's passages and splits. Return the number of passages and the splits."""
-    stats = read_stats(release.path)
-    wanted = release.table(name, _CORPUS, ["_id"])["_id"].to_pylist()
-    if name not in stats.get("samples", {}):
-        raise InputError(f"{name} is not in stats.json; expected a config of `add samples`", path=release.path)
-    splits = stats["samples"][name]["split"]
-    build = {"verb": "samples", "options": {"extract": name, "split": splits}, "sources": []}
-    with draft_release(out, build) as draft:
-        if english := {split: found for split, found in stats.get("english", {}).items() if split in splits}:
-            draft.stats["english"] = english
-        _write_part(draft, release, wanted, {split: read_judged(release, "qrels", split) for split in splits})
-    return {"passages": len(wanted), "splits": splits}
+    # The statistics say which splits have their positives in the sample.
+    release_stats = read_stats(release.path)
+    passage_ids = release.table(sample_name, _CORPUS, ["_id"])["_id"].to_pylist()
+    if sample_name not in release_stats.get("samples", {}):
+        raise InputError(f"{sample_name} is not in stats.json; expected a config of `add samples`", path=release.path)
+    splits = release_stats["samples"][sample_name]["split"]
+    judged_by_split = {split: read_judged(release, "qrels", split) for split in splits}
+    english_figures = {}
+    for split, figures in release_stats.get("english", {}).items():
+        if split in splits:
+            english_figures[split] = figures
+    build = {"verb": "samples", "options": {"extract": sample_name, "split": splits}, "sources": []}
+    with draft_release(out_path, build) as draft:
+        if english_figures:
+            draft.stats["english"] = english_figures
+        _write_part(draft, release, passage_ids, judged_by_split)
+    return {"passages": len(passage_ids), "splits": splits}
 
 
-def write_nano(release: Release, out: Path, *, split: str, hard_runs: Sequence[Run], seed: int) -> dict[str, Any]:
+def write_nano(
+    release: Release,
+    out_path: Path,
+    *,
+    split: str,
+    hard_runs: Sequence[Run],
+    seed: int,
+) -> dict[str, Any]:
     """Write a release of 200 queries and 10,000 passages. Return its figures.
 
     The passages are all judged passages of the queries, then the best hits of the runs for the queries, then random
     passages. If the release has fewer queries or passages, all are used.
     """
     release.shards("qrels", split)  # raises InputError for a split without labels
-    every = {query: own for query, own in read_judged(release, "qrels", split).items() if max(own.values()) > 0}
-    drawn = draw(every, NANO_QUERIES, seed)
-    judged = {query: own for query, own in every.items() if query in drawn}
-    ranks = _best_ranks(hard_runs, drawn)
-    for passages in judged.values():
-        ranks |= dict.fromkeys(passages, 0)
-    judged_count = sum(rank == 0 for rank in ranks.values())
-    ids, lot = _ids_and_lots(release, seed)
-    level = _levels(ids, ranks, _name_runs(hard_runs))
-    chosen = np.sort(np.lexsort((lot, level))[: max(NANO_PASSAGES, judged_count)])
-    figures = {"split": split, "queries": len(judged), "passages": len(chosen)}
-    figures |= {"judged": int((level[chosen] == 0).sum()), "hard": _hard(level[chosen])}
-    sources = describe_files((run.path.name, expect_run_file(run)) for run in hard_runs)
+    answerable: dict[str, dict[str, int]] = {}  # queries with a positive
+    for query_id, relevance in read_judged(release, "qrels", split).items():
+        if max(relevance.values()) > 0:
+            answerable[query_id] = relevance
+    nano_queries = draw(answerable, NANO_QUERIES, seed)
+    # `draw` returns a set. The queries stay in the order of the qrels.
+    judged = {query_id: relevance for query_id, relevance in answerable.items() if query_id in nano_queries}
+
+    level_by_id = _best_ranks(hard_runs, nano_queries)
+    for relevance in judged.values():
+        level_by_id |= dict.fromkeys(relevance, 0)  # judged passages come first
+    judged_count = sum(level == 0 for level in level_by_id.values())
+    passage_ids = _read_passage_ids(release)
+    passage_lots = _draw_lots(passage_ids, seed)
+    levels = _levels(passage_ids, level_by_id, _name_runs(hard_runs))
+    # All judged passages are kept, even if they are more than the usual number.
+    passage_count = max(NANO_PASSAGES, judged_count)
+    # Sorted rows keep the order of the corpus.
+    nano_rows = np.sort(np.lexsort((passage_lots, levels))[:passage_count])
+
+    figures = {
+        "split": split,
+        "queries": len(judged),
+        "passages": len(nano_rows),
+        "judged": int((levels[nano_rows] == 0).sum()),
+        "hard": _count_hard(levels[nano_rows]),
+    }
     options = {"nano": True, "split": split, "seed": seed}
-    with draft_release(out, {"verb": "samples", "options": options, "sources": sources}) as draft:
+    build = {"verb": "samples", "options": options, "sources": _describe_runs(hard_runs)}
+    with draft_release(out_path, build) as draft:
         draft.stats["nano"] = figures
-        _write_part(draft, release, ids.take(pa.array(chosen)).to_pylist(), {split: judged}, drawn)
+        nano_passages = passage_ids.take(pa.array(nano_rows)).to_pylist()
+        _write_part(draft, release, nano_passages, {split: judged}, nano_queries)
     return figures
 
 
 def _write_part(
     draft: Draft,
     release: Release,
-    wanted: Sequence[str],
-    judged: Mapping[str, Judged],
-    drawn: Collection[str] | None = None,
+    passage_ids: Sequence[str],
+    judged_by_split: Mapping[str, Judged],
+    part_queries: Collection[str] | None = None,
 ) -> None:
-    """Write the ``wanted`` passages, and the queries of the splits of ``judged`` (all, or only the ``drawn`` ones)."""
-    writer, lengths, passages = draft.writer(_CORPUS, _CORPUS), LengthCounter(), frozenset(wanted)
-    for table in progress(release.rows_with(_CORPUS, _CORPUS, "_id", passages), unit="block", label="extract"):
-        writer.write(table)
-        lengths.add(pc.utf8_length(table["text"]).to_numpy())
-    draft.stats["collections"] = {_CORPUS: lengths.summary()}
-    main, english = SETS["main"], SETS["crosslingual"]
-    columns = {main.queries: "_id", main.qrels: "query-id", **dict.fromkeys(main.joined.values(), "query_id")}
-    kept = {*columns} | ({english.queries, *english.joined.values()} if drawn is None else set())
+    """Write some passages of a release, and the splits of ``judged_by_split``.
+
+    ``part_queries`` selects queries of the splits (default: all queries). A part with selected queries has no
+    cross-lingual configs.
+    """
+    _write_passages(draft, release, passage_ids)
+    part_passages = frozenset(passage_ids)
+    main = SETS["main"]
+    crosslingual = SETS["crosslingual"]
+    # Config -> its column of query ids.
+    query_columns = {main.queries: "_id", main.qrels: "query-id"}
+    for config in main.joined.values():
+        query_columns[config] = "query_id"
+    # English queries are copied with their Chinese queries, but a part with few queries has none.
+    part_configs = set(query_columns)
+    if part_queries is None:
+        part_configs |= {crosslingual.queries, *crosslingual.joined.values()}
     for config, split in release.splits():
-        if split in judged and config in kept:
-            table = release.table(config, split)
-            if drawn is not None:
-                table = table.filter(pc.is_in(table[columns[config]], pa.array(sorted(drawn))))
-            if config == main.qrels:  # the sample may lack passages that were judged 0
-                table = table.filter(pc.is_in(table["corpus-id"], pa.array(wanted)))
-            draft.write(config, split, [table])
-    for split, every in judged.items():
-        own = {query: {p: score for p, score in scores.items() if p in passages} for query, scores in every.items()}
-        renew_answers(draft, release, split, own, drawn)
-        queries = release.texts(main.queries, split, drawn)
-        count_judged(draft, split, list(queries.values()), own, texts_of_judged(release, own))
+        if split not in judged_by_split or config not in part_configs:
+            continue
+        table = release.table(config, split)
+        if part_queries is not None:
+            query_ids = table[query_columns[config]]
+            table = table.filter(pc.is_in(query_ids, pa.array(sorted(part_queries))))
+        if config == main.qrels:  # the sample may lack passages that were judged 0
+            table = table.filter(pc.is_in(table["corpus-id"], pa.array(passage_ids)))
+        draft.write(config, split, [table])
+
+    for split, judged in judged_by_split.items():
+        part_judged: dict[str, dict[str, int]] = {}
+        for query_id, relevance in judged.items():
+            part_judged[query_id] = {
+                passage_id: grade for passage_id, grade in relevance.items() if passage_id in part_passages
+            }
+        # Answers and statistics are computed from the judgments that the part has.
+        renew_answers(draft, release, split, part_judged, part_queries)
+        query_texts = release.texts(main.queries, split, part_queries)
+        passage_texts = texts_of_judged(release, part_judged)
+        count_judged(draft, split, list(query_texts.values()), part_judged, passage_texts)
+
+
+def _write_passages(draft: Draft, release: Release, passage_ids: Sequence[str]) -> None:
+    writer = draft.writer(_CORPUS, _CORPUS)
+    lengths = LengthCounter()
+    with progress(total=len(passage_ids), unit="passage", label="extract") as bar:
+        for table in release.rows_with(_CORPUS, _CORPUS, "_id", frozenset(passage_ids)):
+            writer.write(table)
+            lengths.add(pc.utf8_length(table["text"]).to_numpy())
+            bar.update(table.num_rows)
+    draft.stats["collections"] = {_CORPUS: lengths.summary()}

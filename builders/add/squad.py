@@ -72,4 +72,5 @@ def build_squad(
         dev_size=dev_size,
         seed=seed,
     )
-    return open_written(out, Report(stats, f"{table3_text(stats)}\nrelease: {out}", table3_tables(stats)))
+    report = Report(stats, f"{table3_text(stats)}\nrelease: {out}", table3_tables(stats))
+    return open_written(out, report)

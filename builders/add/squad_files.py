@@ -1,6 +1,5 @@
 """Read reading comprehension in SQuAD's format and articles, and write the release."""
 
-import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -10,7 +9,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from builders.add.collection import Collection, SourceTexts, described, drawn_questions, merge, write_set
+from builders.add.collection import Collection, SourceTexts, describe_sources, draw_questions, merge, write_set
+from builders.add.source_bars import total_bytes
 from builders.core.errors import InputError, log
 from builders.core.file_formats import describe_encoding
 from builders.core.files import BOM, numbered_lines, read_all
@@ -46,12 +46,19 @@ class Question(msgspec.Struct, gc=False):
         if self.is_impossible or self.answers is None:
             return self.is_impossible
         answers = self.answers
+        # `datasets` writes {"text": [...], "answer_start": [...]} instead of a list of answers.
         if isinstance(answers, dict):
             answers = answers.get("text", [])
         if not isinstance(answers, list):
             answers = [answers]
-        texts = [answer.get("text", "") if isinstance(answer, dict) else answer for answer in answers]
-        return not any(str(text).strip() for text in texts if text is not None)
+        return not any(map(_has_text, answers))
+
+
+def _has_text(answer: Any) -> bool:
+    """True if an answer, a text or an object with the key ``text``, is not blank."""
+    if isinstance(answer, dict):
+        answer = answer.get("text", "")
+    return answer is not None and bool(str(answer).strip())
 
 
 class Paragraph(msgspec.Struct, gc=False):
@@ -68,7 +75,7 @@ class File(msgspec.Struct, gc=False):
 
 
 def write_squad_release(
-    out: Path,
+    out_path: Path,
     *,
     question_paths: Mapping[str, Sequence[Path]],
     distractor_paths: Sequence[Path],
@@ -77,7 +84,7 @@ def write_squad_release(
     dev_size: int | None,
     seed: int,
 ) -> dict[str, Any]:
-    """Write the release ``out``, and return the content of its ``stats.json``.
+    """Write the release ``out_path``, and return the content of its ``stats.json``.
 
     Args:
         question_paths: split -> files in SQuAD's format.
@@ -87,71 +94,111 @@ def write_squad_release(
         dev_size: number of drawn dev questions (None: all).
         seed: seed of the draw.
     """
-    questions: dict[str, list[Source]] = {}
+    question_files: dict[str, list[Source]] = {}
     for split, paths in question_paths.items():
-        questions[split] = []
+        question_files[split] = []
         for path in paths:
-            questions[split] += find_files(path, _JSON, "no .json or .json.gz")
-    distractors = [source for path in distractor_paths for source in find_files(path, _ANY, "no file")]
-    collection = read_squad(questions, distractors, cut, min_chars)
-    options: dict[str, Any] = {"cut": cut, "min_chars": min_chars} if distractors else {}
+            question_files[split] += find_files(path, _JSON, "no .json or .json.gz")
+    distractor_files: list[Source] = []
+    for path in distractor_paths:
+        distractor_files += find_files(path, _ANY, "no file")
+    # The collection has the passages of all questions, also of questions that are not drawn below.
+    collection = read_squad(question_files, distractor_files, cut, min_chars)
+
+    options: dict[str, Any] = {}
+    if distractor_files:
+        options |= {"cut": cut, "min_chars": min_chars}
     if dev_size:
-        dev = collection.queries.get("dev", {})  # the passages of the other questions stay
-        collection.queries["dev"] = drawn_questions(dev, dev_size, seed, "--dev-size")
+        dev_queries = collection.queries.get("dev", {})  # the passages of the other questions stay
+        collection.queries["dev"] = draw_questions(dev_queries, dev_size, seed, "--dev-size")
         options |= {"dev_size": dev_size, "seed": seed}
-    sources = [*itertools.chain.from_iterable(questions.values()), *distractors]
-    with draft_release(out, {"verb": "squad", "options": options, "sources": described(sources)}) as draft:
+    # The manifest lists the files in the order in which they were read.
+    all_files: list[Source] = []
+    for split_files in question_files.values():
+        all_files += split_files
+    all_files += distractor_files
+
+    build = {"verb": "squad", "options": options, "sources": describe_sources(all_files)}
+    with draft_release(out_path, build) as draft:
         write_set(collection, draft)
         for split, queries in collection.queries.items():
+            # Joined rows have the texts of the passages, so that a training needs no other config.
             rows = []
             for text, passage_ids in queries.items():
-                rows.append(joined_row(text_id(text), text, dict.fromkeys(passage_ids, 1), collection.passages))
+                relevance = dict.fromkeys(passage_ids, 1)
+                rows.append(joined_row(text_id(text), text, relevance, collection.passages))
             draft.write(split, split, [pa.Table.from_pylist(rows, JOINED)])
     return draft.stats
 
 
 def read_squad(
-    questions: Mapping[str, Sequence[Source]],
-    distractors: Sequence[Source] = (),
-    cut: str = "head",
+    question_files: Mapping[str, Sequence[Source]],
+    distractor_files: Sequence[Source] = (),
+    cut_mode: str = "head",
     min_chars: int = MIN_CHARS,
 ) -> Collection:
     """Return the collection. Its passages are the paragraphs of train, dev and test, then the distractors.
 
-    ``distractors`` are text files with one article a line, and ``cut`` is a mode of :func:`cut_article`. Raises
-    :class:`InputError` for a file that is not UTF-8 or not in SQuAD's format, and if no split has a question.
+    ``distractor_files`` are text files with one article a line, and ``cut_mode`` is a mode of :func:`cut_article`.
+    Raises :class:`InputError` for a file that is not UTF-8 or not in SQuAD's format, and if no split has a question.
     """
-    texts, passages = SourceTexts("question"), SourceTexts("passage")
+    question_texts = SourceTexts("question")
+    passages = SourceTexts("passage")
+    # split -> question -> its paragraphs, in order
     judged: dict[str, dict[str, dict[str, None]]] = {}
-    impossible = unanswered = 0
+    impossible_count = 0
+    unanswered_count = 0
+    # In the order of the splits, which is also the order of the passages in the corpus.
     for split in SPLITS:
-        for source in questions.get(split, ()):
-            for paragraph in _paragraphs(source):
+        for source in question_files.get(split, ()):
+            paragraphs = list(_paragraphs(source))
+            for paragraph in progress(paragraphs, total=len(paragraphs), unit="paragraph", label=source.name):
                 passages.add(paragraph.context, paragraph.context, source, 1)
-                for row in paragraph.qas:
-                    impossible += row.is_impossible
-                    unanswered += row.is_unanswered and not row.is_impossible
-                    if row.is_unanswered:
+                for question in paragraph.qas:
+                    if question.is_impossible:
+                        impossible_count += 1
                         continue
-                    texts.add(row.question, row.question, source, 1)  # counts a blank question
-                    if row.question.strip():
-                        judged.setdefault(split, {}).setdefault(row.question, {})[paragraph.context] = None
+                    if question.is_unanswered:
+                        unanswered_count += 1
+                        continue
+                    text = question.question
+                    question_texts.add(text, text, source, 1)  # counts a blank question
+                    if text.strip():
+                        judged.setdefault(split, {}).setdefault(text, {})[paragraph.context] = None
     if not judged:
-        named = ", ".join(source.shown for sources in questions.values() for source in sources)
-        raise InputError("no input; expected questions with answers", path=named or "--train, --dev, --test")
-    if impossible:
-        log.info("skipped %d questions that are marked is_impossible", impossible)
-    if unanswered:
-        log.info("skipped %d questions without answers", unanswered)
-    for source in distractors:
-        for line, article in progress(_lines(source), unit="article", label=source.name):
-            for text in cut_article(article, cut, min_chars):
-                passages.add(text, text, source, line)
-    collection = merge("main", texts, passages, judged)
-    collection.read["impossible"] = impossible
-    if unanswered:
-        collection.read["unanswered"] = unanswered
+        source_names: list[str] = []
+        for sources in question_files.values():
+            source_names += [source.shown for source in sources]
+        error_path = ", ".join(source_names) or "--train, --dev, --test"
+        raise InputError("no input; expected questions with answers", path=error_path)
+    if impossible_count:
+        log.info("skipped %d questions that are marked is_impossible", impossible_count)
+    if unanswered_count:
+        log.info("skipped %d questions without answers", unanswered_count)
+
+    _add_distractors(passages, distractor_files, cut_mode, min_chars)
+    collection = merge("main", question_texts, passages, judged)
+    collection.read["impossible"] = impossible_count
+    if unanswered_count:
+        collection.read["unanswered"] = unanswered_count
     return collection
+
+
+def _add_distractors(
+    passages: SourceTexts,
+    distractor_files: Sequence[Source],
+    cut_mode: str,
+    min_chars: int,
+) -> None:
+    """Add the passages of the articles of ``distractor_files``."""
+    if not distractor_files:
+        return
+    with progress(total=total_bytes(distractor_files), unit="B", label="distractors") as bar:
+        for source in distractor_files:
+            for line_number, article, byte_count in _lines(source):
+                for text in cut_article(article, cut_mode, min_chars):
+                    passages.add(text, text, source, line_number)
+                bar.update(byte_count)
 
 
 def _paragraphs(source: Source) -> Iterator[Paragraph]:
@@ -165,28 +212,31 @@ def _paragraphs(source: Source) -> Iterator[Paragraph]:
         yield from article.paragraphs
 
 
-def _lines(source: Source) -> Iterator[tuple[int, str]]:
-    """Yield (line, text) for the lines that are not blank. Only ``\\n`` ends a line.
+def _lines(source: Source) -> Iterator[tuple[int, str, int]]:
+    """Yield (line, text, bytes since the previous text) for the lines that are not blank. Only ``\\n`` ends a line.
 
     Raises :class:`InputError` with the line for text that is not UTF-8.
     """
+    byte_count = 0
     with open_bytes(source) as stream:
-        for number, line in numbered_lines(stream, source.shown):
+        for line_number, line in numbered_lines(stream, source.shown):
+            byte_count += len(line)
             try:
                 text = line.removeprefix(BOM).decode().strip()
             except UnicodeDecodeError:
-                raise InputError(describe_encoding(line), path=source.shown, line=number) from None
+                raise InputError(describe_encoding(line), path=source.shown, line=line_number) from None
             if text:
-                yield number, text
+                yield line_number, text, byte_count
+                byte_count = 0
 
 
-def cut_article(article: str, cut: str, min_chars: int = MIN_CHARS) -> list[str]:
+def cut_article(article: str, cut_mode: str, min_chars: int = MIN_CHARS) -> list[str]:
     """Return an article's passages: the first passage (``head``), all passages, or the uncut article (``whole``)."""
     from builders.release.paragraphs import cut_passages  # a slow import, which --help avoids
 
-    if cut == "whole":
+    if cut_mode == "whole":
         return [article]
     sentences = _SENTENCE.findall(article)
-    unlabelled = np.zeros(len(sentences), np.bool_)
-    found: list[str] = cut_passages([sentences], unlabelled, min_chars).texts.to_pylist()
-    return found[:1] if cut == "head" else found
+    is_labelled = np.zeros(len(sentences), np.bool_)  # no sentence is part of an answer
+    article_passages: list[str] = cut_passages([sentences], is_labelled, min_chars).texts.to_pylist()
+    return article_passages[:1] if cut_mode == "head" else article_passages

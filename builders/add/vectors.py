@@ -9,6 +9,13 @@ vector is scaled to the same length below 4,096, and rounded to whole numbers. E
 then stays within 2**24 (Cauchy-Schwarz), where float32 represents whole numbers exactly. The product is therefore the
 same in any order of summation. The error of a cosine is about 0.0001, less than the error of half-precision embeddings.
 If two products are equal, the lower row ranks first.
+
+Because products are whole numbers, a pair of numbers fits into one 64-bit key, and comparing keys compares the first
+numbers, then the second. :func:`best_ranks` uses two such keys:
+
+    upper 32 bits        lower 32 bits           sorting or minimum gives
+    -product             training row            falling products, then ascending rows
+    rank                 2**25 - product         the best rank, then the largest product at this rank
 """
 
 import math
@@ -26,7 +33,7 @@ import pyarrow.parquet as pq
 from builders.core.cache import wrong_sha256
 from builders.core.errors import InputError, log
 from builders.core.files import is_parquet, reading
-from builders.core.progress import progress
+from builders.core.progress import progress, slices
 from builders.core.typed import name_within, read_json
 from builders.store.layout import MANIFEST  # also the name of the manifest of `baselines encode`
 from builders.store.reader import Release
@@ -35,15 +42,18 @@ Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 
 _LENGTH = 4096  # greatest length of a scaled vector
-_AT_ONCE = 1 << 22  # products in memory; their sort needs 100 MB
-_ROUNDS = 100
+_PRODUCTS_IN_MEMORY = 1 << 22  # their sort needs 100 MB
+_LOWER_BITS = 32  # bits of the second number in a key
+_LOWER_MASK = (1 << _LOWER_BITS) - 1
+_PRODUCT_OFFSET = 1 << 25  # makes negated products positive, because products lie within 2**24
+_MAX_ROUNDS = 100  # of k-means
 BLOCK_ROWS = 8192
-_ID_NAMES = ("_id", "id", "query_id", "query-id")
+_ID_COLUMNS = ("_id", "id", "query_id", "query-id")
 
 Block = tuple[list[str], npt.NDArray[Any]]  # ids and vectors (n, d)
 
 
-class _Chunk(msgspec.Struct):
+class _VectorFile(msgspec.Struct):
     path: str
     sha256: str
 
@@ -51,104 +61,157 @@ class _Chunk(msgspec.Struct):
         name_within(self.path)
 
 
-class _Encoded(msgspec.Struct):
+class _EncodeManifest(msgspec.Struct):
     """Fields of the manifest of ``baselines encode`` that assign rows to queries."""
 
     config: str
     split: str
     fingerprint: str
-    shards: list[_Chunk]
+    shards: list[_VectorFile]
 
 
-def read_embeddings(path: Path, release: Release) -> Iterator[Block]:
+def read_embeddings(vectors_path: Path, release: Release) -> Iterator[Block]:
     """Yield the vectors of a Parquet file, or of a directory that ``baselines encode`` wrote for ``release``."""
-    if is_parquet(path):
-        return _parquet(path)
-    if (path / MANIFEST).is_file():
-        return _encoded(path, release)
-    raise InputError("expected a directory of `baselines encode`, or a Parquet file", path=path)
+    if is_parquet(vectors_path):
+        return _parquet(vectors_path)
+    if (vectors_path / MANIFEST).is_file():
+        return _encoded(vectors_path, release)
+    raise InputError("expected a directory of `baselines encode`, or a Parquet file", path=vectors_path)
 
 
-def _encoded(path: Path, release: Release) -> Iterator[Block]:
+def _encoded(encoded_folder: Path, release: Release) -> Iterator[Block]:
     """Yield the vectors of a directory of ``baselines encode``. Row n of its files is row n of the release's split."""
-    found = read_json(path / MANIFEST, _Encoded)
-    split = found.config, found.split
-    if split not in release.splits() or found.fingerprint != release.fingerprint(*split):
-        raise InputError(f"has vectors of {found.config}/{found.split} of another release", path=path)
-    names, row = release.table(*split, ["_id"])["_id"].to_pylist(), 0
-    for file, sha256 in ((path / chunk.path, chunk.sha256) for chunk in found.shards):
-        if fault := wrong_sha256(file, sha256):
-            raise InputError(f"{fault}; encode the queries again", path=file)
-        with reading(file, damaged="not a whole .npy array"):
-            vectors = np.load(file, mmap_mode="r", allow_pickle=False)
+    manifest = read_json(encoded_folder / MANIFEST, _EncodeManifest)
+    config = manifest.config
+    split = manifest.split
+    # Row numbers are only right for the same rows, which the fingerprint identifies.
+    if (config, split) not in release.splits() or manifest.fingerprint != release.fingerprint(config, split):
+        raise InputError(f"has vectors of {config}/{split} of another release", path=encoded_folder)
+    # The files have no ids.
+    query_ids = release.table(config, split, ["_id"])["_id"].to_pylist()
+    file_start = 0  # the split's row of a file's first vector
+    for shard in manifest.shards:
+        shard_path = encoded_folder / shard.path
+        fault = wrong_sha256(shard_path, shard.sha256)
+        if fault:
+            raise InputError(f"{fault}; encode the queries again", path=shard_path)
+        with reading(shard_path, damaged="not a whole .npy array"):
+            vectors = np.load(shard_path, mmap_mode="r", allow_pickle=False)
         if vectors.ndim != 2 or not np.issubdtype(vectors.dtype, np.floating):
-            raise InputError(f"expected floats (queries, dimensions), found {vectors.dtype} {vectors.shape}", path=file)
-        if row + len(vectors) > len(names):
             raise InputError(
-                f"has more vectors than the {len(names):,} rows of {found.config}/{found.split}", path=path
+                f"expected floats (queries, dimensions), found {vectors.dtype} {vectors.shape}", path=shard_path
             )
-        for start in range(0, len(vectors), BLOCK_ROWS):
-            part = vectors[start : start + BLOCK_ROWS]
-            yield names[row + start : row + start + len(part)], part
-        row += len(vectors)
+        if file_start + len(vectors) > len(query_ids):
+            raise InputError(
+                f"has more vectors than the {len(query_ids):,} rows of {config}/{split}", path=encoded_folder
+            )
+        for block_start in range(0, len(vectors), BLOCK_ROWS):
+            block = vectors[block_start : block_start + BLOCK_ROWS]
+            first_row = file_start + block_start
+            yield query_ids[first_row : first_row + len(block)], block
+        file_start += len(vectors)
 
 
-def _parquet(path: Path) -> Iterator[Block]:
-    with reading(path, damaged="not a whole Parquet file"), pq.ParquetFile(path) as file:
-        schema, none = file.schema_arrow, pa.null()
-        names = [each.name for each in schema if each.name in _ID_NAMES and pa.types.is_string(each.type)]
-        lists = [each.name for each in schema if pa.types.is_floating(getattr(each.type, "value_type", none))]
-        if not names or len(lists) != 1:
-            found = ", ".join(f"{field.name} ({field.type})" for field in schema)
-            expected = f"one column of ids ({', '.join(_ID_NAMES)}) and one of lists of floats"
-            raise InputError(f"expected {expected}; found {found}", path=path)
-        for batch in file.iter_batches(BLOCK_ROWS, columns=[names[0], lists[0]]):
-            ids, vectors = batch.column(names[0]), batch.column(lists[0])
-            flat, lengths = vectors.flatten(), pc.unique(pc.list_value_length(vectors)).to_pylist()
-            if ids.null_count or flat.null_count or len(lengths) != 1 or not lengths[0]:
-                found = ", ".join(map(str, lengths))
-                raise InputError(f"has nulls, or vectors of {found} dimensions; expected equal dimensions", path=path)
-            yield ids.to_pylist(), flat.to_numpy(zero_copy_only=False).reshape(len(batch), lengths[0])
+def _parquet(parquet_path: Path) -> Iterator[Block]:
+    """Yield the vectors of a Parquet file."""
+    with reading(parquet_path, damaged="not a whole Parquet file"), pq.ParquetFile(parquet_path) as file:
+        id_column, vector_column = _columns_of(file.schema_arrow, parquet_path)
+        for batch in file.iter_batches(BLOCK_ROWS, columns=[id_column, vector_column]):
+            ids = batch.column(id_column)
+            vectors = batch.column(vector_column)
+            # The lists of a batch become one array, so all must have the same length and no null.
+            numbers = vectors.flatten()
+            dimensions = pc.unique(pc.list_value_length(vectors)).to_pylist()
+            has_nulls = ids.null_count or numbers.null_count
+            if has_nulls or len(dimensions) != 1 or not dimensions[0]:
+                all_dimensions = ", ".join(map(str, dimensions))
+                raise InputError(
+                    f"has nulls, or vectors of {all_dimensions} dimensions; expected equal dimensions",
+                    path=parquet_path,
+                )
+            yield ids.to_pylist(), numbers.to_numpy(zero_copy_only=False).reshape(len(batch), dimensions[0])
 
 
-def directions(paths: Sequence[Path], release: Release, queries: Sequence[str]) -> Floats:
-    """Return the vectors of the queries, in the order of ``queries``, as rows of :func:`fixed_point`.
+def _columns_of(schema: pa.Schema, error_path: Path) -> tuple[str, str]:
+    """Return the columns of ids and of vectors. Raises :class:`InputError` for other columns."""
+    id_columns = []
+    vector_columns = []
+    for column in schema:
+        if column.name in _ID_COLUMNS and pa.types.is_string(column.type):
+            id_columns.append(column.name)
+        # Only lists have a type of values.
+        if pa.types.is_floating(getattr(column.type, "value_type", pa.null())):
+            vector_columns.append(column.name)
+    if not id_columns or len(vector_columns) != 1:
+        present = ", ".join(f"{column.name} ({column.type})" for column in schema)
+        expected = f"one column of ids ({', '.join(_ID_COLUMNS)}) and one of lists of floats"
+        raise InputError(f"expected {expected}; found {present}", path=error_path)
+    return id_columns[0], vector_columns[0]
+
+
+def read_directions(
+    vector_paths: Sequence[Path],
+    release: Release,
+    query_ids: Sequence[str],
+) -> Floats:
+    """Return the vectors of the queries, in the order of ``query_ids``, as rows of :func:`fixed_point`.
 
     If several files have a vector of a query, the first file is used. Raises :class:`InputError` for a query without a
     vector or with two vectors in one file, for different dimensions, and for a vector that is not finite or all zeros.
     """
-    rows = {query: row for row, query in enumerate(dict.fromkeys(queries))}
-    result: Floats | None = None
-    known: set[str] = set()
-    for path in paths:
-        own: set[str] = set()
-        for ids, vectors in read_embeddings(path, release):
-            result = np.empty((len(rows), vectors.shape[1]), np.float32) if result is None else result
-            _check(path, ids, vectors, result.shape[1])
-            wanted = [place for place, query in enumerate(ids) if query in rows]
-            for query in (ids[place] for place in wanted):
-                if query in own:
-                    raise InputError(f"has query {query!r} twice; expected each query once", path=path)
-                own.add(query)
-            new = [place for place in wanted if ids[place] not in known]
-            result[[rows[ids[place]] for place in new]] = fixed_point(np.asarray(vectors)[new])
-        if again := len(own & known):
-            log.warning("%s: skipped %d queries that have a vector in an earlier file", path, again)
-        known |= own
-    if result is None or len(known) < len(rows):
-        missing = [query for query in rows if query not in known]
-        found = ", ".join(map(str, paths))
-        raise InputError(f"has no vector for {len(missing):,} of {len(rows):,} queries: {missing[0]!r}", path=found)
-    return result[[rows[query] for query in queries]]
+    row_by_id = {query_id: row for row, query_id in enumerate(dict.fromkeys(query_ids))}
+    directions: Floats | None = None
+    filled_ids: set[str] = set()  # queries with a vector in an earlier file
+    with progress(total=len(row_by_id), unit="query", label="vectors") as bar:
+        for path in vector_paths:
+            file_ids: set[str] = set()
+            for block_ids, vectors in read_embeddings(path, release):
+                if directions is None:
+                    directions = np.empty((len(row_by_id), vectors.shape[1]), np.float32)
+                _check_vectors(path, block_ids, vectors, directions.shape[1])
+                new_positions = []  # of vectors in the block
+                new_rows = []
+                for position, query_id in enumerate(block_ids):
+                    if query_id not in row_by_id:
+                        continue
+                    if query_id in file_ids:
+                        raise InputError(f"has query {query_id!r} twice; expected each query once", path=path)
+                    file_ids.add(query_id)
+                    if query_id not in filled_ids:
+                        new_positions.append(position)
+                        new_rows.append(row_by_id[query_id])
+                # Only new vectors are scaled, because a file may have millions of other vectors.
+                directions[new_rows] = fixed_point(np.asarray(vectors)[new_positions])
+                bar.update(len(new_rows))
+            repeated_count = len(file_ids & filled_ids)
+            if repeated_count:
+                log.warning("%s: skipped %d queries that have a vector in an earlier file", path, repeated_count)
+            filled_ids |= file_ids
+    if directions is None or len(filled_ids) < len(row_by_id):
+        without_vector = [query_id for query_id in row_by_id if query_id not in filled_ids]
+        error_path = ", ".join(map(str, vector_paths))
+        raise InputError(
+            f"has no vector for {len(without_vector):,} of {len(row_by_id):,} queries: {without_vector[0]!r}",
+            path=error_path,
+        )
+    return directions[[row_by_id[query_id] for query_id in query_ids]]
 
 
-def _check(path: Path, ids: list[str], vectors: npt.NDArray[Any], dimensions: int) -> None:
-    found = vectors.shape[1]
-    if not dimensions or found != dimensions:
-        raise InputError(f"has vectors of {found} dimensions; expected {dimensions or 'at least 1'}", path=path)
-    good = np.isfinite(vectors).all(axis=1) & vectors.any(axis=1)
-    if not good.all():
-        raise InputError(f"the vector of query {ids[int(good.argmin())]!r} is not finite, or all zeros", path=path)
+def _check_vectors(
+    error_path: Path,
+    block_ids: list[str],
+    vectors: npt.NDArray[Any],
+    dimensions: int,
+) -> None:
+    """Raise :class:`InputError` for vectors of other dimensions, and for a vector without a direction."""
+    file_dimensions = vectors.shape[1]
+    if not dimensions or file_dimensions != dimensions:
+        expected = dimensions or "at least 1"
+        raise InputError(f"has vectors of {file_dimensions} dimensions; expected {expected}", path=error_path)
+    has_direction = np.isfinite(vectors).all(axis=1) & vectors.any(axis=1)
+    if not has_direction.all():
+        query_id = block_ids[int(has_direction.argmin())]
+        raise InputError(f"the vector of query {query_id!r} is not finite, or all zeros", path=error_path)
 
 
 def scale(dimensions: int) -> float:
@@ -160,63 +223,83 @@ def fixed_point(vectors: npt.NDArray[Any]) -> Floats:
     """Scale rows (n, d) to one length, and round them to whole numbers. Rows must be finite and not all zeros."""
     rows = vectors.astype(np.float64)
     rows /= np.abs(rows).max(axis=1, keepdims=True)  # prevents overflow and underflow of squares
-    rows *= scale(rows.shape[1]) / np.sqrt(np.einsum("nd,nd->n", rows, rows))[:, None]
+    row_lengths = np.sqrt(np.einsum("nd,nd->n", rows, rows))
+    scaled_length = scale(rows.shape[1])
+    rows *= (scaled_length / row_lengths)[:, None]
     return np.asarray(np.rint(rows), np.float32)
 
 
-def _products(tests: Floats, trains: Floats) -> Iterator[Floats]:
-    step = max(1, _AT_ONCE // len(trains))
-    with progress(total=len(tests), unit="query", label="neighbours") as bar:
-        for start in range(0, len(tests), step):
-            found = tests[start : start + step] @ trains.T
-            yield found
-            bar.update(len(found))
+def _products(test_vectors: Floats, train_vectors: Floats) -> Iterator[Floats]:
+    """Yield the scalar products of blocks of test queries with all training queries."""
+    block_rows = max(1, _PRODUCTS_IN_MEMORY // len(train_vectors))
+    for block in slices(len(test_vectors), block_rows, unit="query", label="neighbours"):
+        yield test_vectors[block] @ train_vectors.T
 
 
-def best_ranks(tests: Floats, trains: Floats) -> tuple[Ints, Ints]:
+def best_ranks(test_vectors: Floats, train_vectors: Floats) -> tuple[Ints, Ints]:
     """Return each training query's best rank and product. Vectors (m, d) and (n, d) are from :func:`fixed_point`.
 
     The first array (n,) has the best rank, from 1, of a training query among the neighbours of any test query. The
-    second array (n,) has the largest product at this rank.
+    second array (n,) has the largest product at this rank. The module's docstring describes the keys.
     """
-    best = np.full(len(trains), np.iinfo(np.int64).max)
-    ranks = np.arange(1, len(trains) + 1) << 32
-    for products in _products(tests, trains):
-        order = np.sort((-products.astype(np.int64) << 32) + np.arange(len(trains)), axis=1)
-        # The minimum of (rank, -product) wins. One integer encodes both values. An offset makes the product positive.
-        np.minimum.at(best, order & 0xFFFFFFFF, ranks + (order >> 32) + (1 << 25))
-    return best >> 32, (1 << 25) - (best & 0xFFFFFFFF)
+    best_keys = np.full(len(train_vectors), np.iinfo(np.int64).max)
+    train_rows = np.arange(len(train_vectors))
+    rank_parts = np.arange(1, len(train_vectors) + 1) << _LOWER_BITS
+    for products in _products(test_vectors, train_vectors):
+        # Rank the training queries for each test query.
+        sorted_keys = np.sort((-products.astype(np.int64) << _LOWER_BITS) + train_rows, axis=1)
+        ranked_rows = sorted_keys & _LOWER_MASK
+        negative_products = sorted_keys >> _LOWER_BITS
+        np.minimum.at(best_keys, ranked_rows, rank_parts + negative_products + _PRODUCT_OFFSET)
+    return best_keys >> _LOWER_BITS, _PRODUCT_OFFSET - (best_keys & _LOWER_MASK)
 
 
-def nearest(tests: Floats, trains: Floats, rows: Ints) -> npt.NDArray[np.float64]:
-    """Return every test query's largest cosine with the training queries ``rows``, or -1 if ``rows`` is empty."""
-    if not len(rows):
-        return np.full(len(tests), -1.0)
-    products = np.concatenate([found.max(axis=1) for found in _products(tests, trains[rows])])
-    return np.clip(np.asarray(products / scale(tests.shape[1]) ** 2, np.float64), -1, 1)
+def nearest_cosines(
+    test_vectors: Floats,
+    train_vectors: Floats,
+    train_rows: Ints,
+) -> npt.NDArray[np.float64]:
+    """Return every test query's largest cosine with the training queries ``train_rows``, or -1 without such queries."""
+    if not len(train_rows):
+        return np.full(len(test_vectors), -1.0)
+    largest_products = [products.max(axis=1) for products in _products(test_vectors, train_vectors[train_rows])]
+    cosines = np.concatenate(largest_products) / scale(test_vectors.shape[1]) ** 2
+    return np.clip(np.asarray(cosines, np.float64), -1, 1)
 
 
-def clusters(vectors: Floats, starts: Ints) -> Ints:
+def find_clusters(vectors: Floats, start_rows: Ints) -> Ints:
     """Cluster (n, d) vectors by spherical k-means. Return every row's cluster, from 0, the largest cluster first.
 
-    ``starts`` has the rows of the initial centres. k-means ends after 100 rounds, or if no row changes its cluster. An
-    empty cluster gets a new centre: the row that is least similar to the centre of its present cluster.
+    ``start_rows`` has the rows of the initial centres. k-means ends after 100 rounds, or if no row changes its cluster.
+    An empty cluster gets a new centre: the row that is least similar to the centre of its present cluster.
     """
-    centres = vectors[starts]
+    centres = vectors[start_rows]
+    cluster_count = len(centres)
     labels = np.full(len(vectors), -1)
-    for _ in progress(range(_ROUNDS), unit="round", label="k-means"):
+    for _ in progress(range(_MAX_ROUNDS), unit="round", label="k-means"):
+        # Assign each row to the most similar centre.
         products = vectors @ centres.T
-        before, labels = labels, products.argmax(axis=1)
-        if (before == labels).all():
+        new_labels = products.argmax(axis=1)
+        if (labels == new_labels).all():
             break
-        members = [np.flatnonzero(labels == cluster) for cluster in range(len(centres))]
+        labels = new_labels
+
+        # The new centre of a cluster is the direction of the sum of its rows.
+        members = [np.flatnonzero(labels == cluster) for cluster in range(cluster_count)]
         sums = np.stack([vectors[rows].sum(axis=0, dtype=np.float64) for rows in members])
-        filled = np.array([len(rows) > 0 for rows in members])
+        has_members = np.array([len(rows) > 0 for rows in members])
         # If the vectors of a cluster cancel out, its first row becomes the centre.
-        for cluster in np.flatnonzero(filled & ~sums.any(axis=1)):
+        for cluster in np.flatnonzero(has_members & ~sums.any(axis=1)):
             sums[cluster] = vectors[members[cluster][0]]
-        centres[filled] = fixed_point(sums[filled])
-        far = np.argsort(products.max(axis=1), kind="stable")
-        centres[~filled] = vectors[far[: int((~filled).sum())]]
-    order = np.argsort(-np.bincount(labels, minlength=len(centres)), kind="stable")
-    return np.asarray(np.argsort(order)[labels], np.int64)
+        centres[has_members] = fixed_point(sums[has_members])
+
+        # Empty clusters get the least similar rows as centres.
+        least_similar = np.argsort(products.max(axis=1), kind="stable")
+        empty_count = int((~has_members).sum())
+        centres[~has_members] = vectors[least_similar[:empty_count]]
+
+    # Number the clusters by falling size.
+    sizes = np.bincount(labels, minlength=cluster_count)
+    clusters_by_size = np.argsort(-sizes, kind="stable")
+    new_numbers = np.argsort(clusters_by_size)  # the inverse permutation
+    return np.asarray(new_numbers[labels], np.int64)

@@ -36,9 +36,9 @@ class Written:
         """The paths and the figures for the command line. None if the command prints nothing."""
         if not self.text:
             return None
-        shown_paths = [str(path) for path in self.paths]
+        path_names = [str(path) for path in self.paths]
         return Report(
-            value={"paths": shown_paths, **self.counts},
+            value={"paths": path_names} | self.counts,
             text=self.text,
-            tables=[Table(("path",), [(path,) for path in shown_paths])],
+            tables=[Table(("path",), [(name,) for name in path_names])],
         )

@@ -14,46 +14,56 @@ from builders.core.results import Report, Table
 from builders.core.tables import text_table
 from builders.store.runs import Run
 
-_DEPTH = 10  # depth of MRR, the benchmark's measure (Section 3.2)
+_MRR_DEPTH = 10  # the benchmark's measure is MRR@10 (Section 3.2)
 
 
-def compare_judges(round_path: Path, model: str, runs: Sequence[Run | Path]) -> Report:
-    """Compare the judgments of ``model`` with people's, and rank ``runs`` by both.
+def compare_judges(round_path: Path, model_name: str, runs: Sequence[Run | Path]) -> Report:
+    """Compare the judgments of ``model_name`` with people's, and rank ``runs`` by both.
 
     Raises :class:`InputError` if no pair was judged by people and by the model.
     """
-    people, grades = _labels_of_both(round_path, model)
+    people, grades = _labels_of_both(round_path, model_name)
     if not people:
-        raise InputError(f"no pair was judged by people and {model}; run `annotate prefill`", path=round_path)
+        raise InputError(f"no pair was judged by people and {model_name}; run `annotate prefill`", path=round_path)
     opened_runs, run_names = open_runs(runs)
+
+    # Count people's labels for each grade of the model.
     grade_rows = [{"grade": grade, "irrelevant": 0, "relevant": 0} for grade in range(4)]
     for pair, label in people.items():
-        grade_rows[grades[pair]]["relevant" if label else "irrelevant"] += 1
-    relevant = {pair: int(grade >= RELEVANT) for pair, grade in grades.items()}
+        label_name = "relevant" if label else "irrelevant"
+        grade_rows[grades[pair]][label_name] += 1
+    # Kappa compares two labels, so grades become labels.
+    model_labels = {pair: int(grade >= RELEVANT) for pair, grade in grades.items()}
     figures: dict[str, Any] = {
         "pairs": len(people),
-        "kappa": cohen(list(people.values()), list(relevant.values())),
+        "kappa": cohen(list(people.values()), list(model_labels.values())),
         "grades": grade_rows,
-        "model": model,
-        "same_family": warn_of_kin(model, run_names),
+        "model": model_name,
+        "same_family": warn_of_kin(model_name, run_names),
     }
     if opened_runs:
-        from scipy.stats import kendalltau
-
         run_rows = []
         for name, run in zip(run_names, opened_runs, strict=True):
-            run_rows.append({"run": name, "people": mrr(run, people), "model": mrr(run, relevant)})
+            run_rows.append({"run": name, "people": mrr(run, people), "model": mrr(run, model_labels)})
         figures["runs"] = run_rows
-        figures["tau"] = None
-        if len(run_rows) > 1:  # one run has no order
-            tau = kendalltau([row["people"] for row in run_rows], [row["model"] for row in run_rows])
-            figures["tau"] = finite(tau.statistic)  # None if all values of a judge are equal
+        figures["tau"] = _rank_correlation(run_rows)
     return Report(figures, _text_of(figures), _tables_of(figures))
 
 
-def _labels_of_both(round_path: Path, model: str) -> tuple[dict[Pair, int], dict[Pair, int]]:
+def _rank_correlation(run_rows: Sequence[Mapping[str, Any]]) -> float | None:
+    """Return Kendall's tau of the two orders of the runs, or None for one run or if all values of a judge are equal."""
+    from scipy.stats import kendalltau
+
+    if len(run_rows) < 2:  # one run has no order
+        return None
+    by_people = [row["people"] for row in run_rows]
+    by_model = [row["model"] for row in run_rows]
+    return finite(kendalltau(by_people, by_model).statistic)
+
+
+def _labels_of_both(round_path: Path, model_name: str) -> tuple[dict[Pair, int], dict[Pair, int]]:
     """Return (people's labels, the model's grades) of the pairs that people and the model judged, in the same order."""
-    grades_by_package = grades_by(round_path, model)
+    grades_by_package = grades_by(round_path, model_name)
     people: dict[Pair, int] = {}
     grades: dict[Pair, int] = {}
     for standing in standings(round_path, open_round(round_path, "relevance")):
@@ -66,30 +76,33 @@ def _labels_of_both(round_path: Path, model: str) -> tuple[dict[Pair, int], dict
     return people, grades
 
 
-def mrr(run: Run, labels: Mapping[Pair, int]) -> float:
-    """Return the run's MRR@10 over the queries that have a positive in ``labels``, or 0 if no query has a positive."""
-    positives = {pair for pair, label in labels.items() if label}
+def mrr(run: Run, pair_labels: Mapping[Pair, int]) -> float:
+    """Return the run's MRR@10 over the queries with a positive in ``pair_labels``, or 0 without such a query."""
+    positives = {pair for pair, label in pair_labels.items() if label}
+    query_ids = {query_id for query_id, _ in positives}
     reciprocal_ranks = []
-    for query_id in {query_id for query_id, _ in positives}:
-        ranking = run.rankings.get(query_id, [])[:_DEPTH]
-        ranks = (rank for rank, passage_id in enumerate(ranking, 1) if (query_id, passage_id) in positives)
-        reciprocal_ranks.append(1 / next(ranks, math.inf))
+    for query_id in query_ids:
+        reciprocal_rank = 0.0
+        for rank, passage_id in enumerate(run.rankings.get(query_id, [])[:_MRR_DEPTH], 1):
+            if (query_id, passage_id) in positives:
+                reciprocal_rank = 1 / rank
+                break
+        reciprocal_ranks.append(reciprocal_rank)
+    # fsum is exact, so the order of the queries does not change the mean.
     return math.fsum(reciprocal_ranks) / max(1, len(reciprocal_ranks))
 
 
 def _tables_of(figures: dict[str, Any]) -> list[Table]:
-    agreement = ("model", "pairs", "kappa")
+    agreement_columns = ("model", "pairs", "kappa")
+    agreement_row = [figures[name] for name in agreement_columns]
+    grade_rows = [(row["grade"], row["relevant"], row["irrelevant"]) for row in figures["grades"]]
     tables = [
-        Table(agreement, [[figures[name] for name in agreement]], "agreement"),
-        Table(
-            ("grade", "relevant", "irrelevant"),
-            [(row["grade"], row["relevant"], row["irrelevant"]) for row in figures["grades"]],
-            "grades",
-        ),
+        Table(agreement_columns, [agreement_row], "agreement"),
+        Table(("grade", "relevant", "irrelevant"), grade_rows, "grades"),
     ]
     if "runs" in figures:
-        rows = [(row["run"], row["people"], row["model"]) for row in figures["runs"]]
-        tables.append(Table(("MRR@10", "people", "model"), rows, "runs", percent_columns=("people", "model")))
+        run_rows = [(row["run"], row["people"], row["model"]) for row in figures["runs"]]
+        tables.append(Table(("MRR@10", "people", "model"), run_rows, "runs", percent_columns=("people", "model")))
         tables.append(Table(("Kendall's tau",), [[figures["tau"]]], text_columns=0))
     return tables
 
@@ -100,8 +113,8 @@ def _text_of(figures: dict[str, Any]) -> str:
     for row in reversed(figures["grades"]):
         lines.append(f"grade {row['grade']}: people found {row['relevant']:,} relevant, {row['irrelevant']:,} not")
     if "runs" in figures:
-        rows = [(row["run"], f"{row['people']:.4f}", f"{row['model']:.4f}") for row in figures["runs"]]
+        cells = [(row["run"], f"{row['people']:.4f}", f"{row['model']:.4f}") for row in figures["runs"]]
         tau = "-" if figures["tau"] is None else f"{figures['tau']:.3f}"
-        lines += ["", text_table(("MRR@10", "people", "model"), rows)]
+        lines += ["", text_table(("MRR@10", "people", "model"), cells)]
         lines.append(f"Kendall's tau of the two orders: {tau}")
     return "\n".join(lines)

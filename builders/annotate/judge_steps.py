@@ -57,8 +57,11 @@ def prefill_round(
     """
     from builders.annotate.prefill import judge_by_model
 
-    new = judge_by_model(round, model, scores=scores, scale=scale, rerankers=rerankers, parallel=parallel, show=show)
-    return Written((round,), f"{new:,} pairs judged by {model} (a model): {round}", {"new": new})
+    new_count = judge_by_model(
+        round, model, scores=scores, scale=scale, rerankers=rerankers, parallel=parallel, show=show
+    )
+    text = f"{new_count:,} pairs judged by {model} (a model): {round}"
+    return Written((round,), text, {"new": new_count})
 
 
 @verb(formats=TABLE_FORMATS)

@@ -20,7 +20,8 @@ from builders.store.judgments import Judged, read_judged
 from builders.store.reader import Release
 from builders.store.runs import Run, best_first, probability, read_run, write_run
 
-_DEPTHS = (1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 500, 1_000)  # the report counts positives up to these ranks
+# The report counts positives up to these ranks.
+_REPORTED_DEPTHS = (1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 500, 1_000)
 
 Rank = Annotated[int, Meta(ge=1, le=2**63 - 1)]
 # Query -> passage -> rank in each run, from 1, or 0 if the run lacks the passage. Queries are in the release's order.
@@ -40,7 +41,7 @@ class Pooled(Ids, frozen=True, rename="kebab"):
     judged: int | None
 
 
-class _Reranked(msgspec.Struct):
+class _RerankManifest(msgspec.Struct):
     """The manifest of a re-ranker's run. ``top_k`` is the number of scored passages per query (None: all passages)."""
 
     top_k: int | None = None
@@ -68,7 +69,12 @@ class Candidates:
 
 
 def find_candidates(
-    release: Release, *, split: str, runs: Sequence[Run | Path], depth: int, earlier_pool: Path | None
+    release: Release,
+    *,
+    split: str,
+    runs: Sequence[Run | Path],
+    depth: int,
+    earlier_pool: Path | None,
 ) -> Candidates:
     """Return the union of the ``depth`` best passages of each run, without the pairs of an earlier pool.
 
@@ -79,11 +85,14 @@ def find_candidates(
     opened_runs, run_names = open_runs(runs)
     all_ranks = union_of(opened_runs, query_ids, depth, split)
     _expect_passages(release, opened_runs, all_ranks)
-    earlier_pairs = read_pool(earlier_pool) if earlier_pool else []
-    for pair in earlier_pairs:
-        if pair.query_id not in all_ranks:
-            raise InputError(f"has a query {pair.query_id!r} that queries/{split} lacks", path=earlier_pool)
-    in_earlier_pool = {pair.pair for pair in earlier_pairs}
+    earlier_pairs: list[Pooled] = []
+    if earlier_pool:
+        earlier_pairs = read_pool(earlier_pool)
+    for pooled in earlier_pairs:
+        if pooled.query_id not in all_ranks:
+            raise InputError(f"has a query {pooled.query_id!r} that queries/{split} lacks", path=earlier_pool)
+    in_earlier_pool = {pooled.pair for pooled in earlier_pairs}
+    # The earlier pool was judged before, so only its scores are needed again.
     new_ranks: dict[str, dict[str, tuple[int, ...]]] = {}
     for query_id, ranks_by_passage in all_ranks.items():
         new_ranks[query_id] = {
@@ -95,149 +104,205 @@ def find_candidates(
     return Candidates(run_names, depth, all_ranks, new_ranks, earlier_pairs, judged)
 
 
-def write_pool_candidates(path: Path, candidates: Candidates, split: str) -> None:
+def write_pool_candidates(run_path: Path, candidates: Candidates, split: str) -> None:
     """Write the new candidates as a run for re-rankers. The score of a passage is 1 / the passage's best rank."""
     scored: dict[str, list[tuple[str, float]]] = {}
     for query_id, ranks_by_passage in candidates.new_ranks.items():
         for passage_id, ranks in ranks_by_passage.items():
             scored.setdefault(query_id, []).append((passage_id, 1 / best_rank(ranks)))
-    write_candidates(path, scored, "pool", split)
+    write_candidates(run_path, scored, "pool", split)
 
 
-def best_rank(ranks: Sequence[int]) -> int:
+def best_rank(run_ranks: Sequence[int]) -> int:
     """Return the best of a passage's ranks in several runs. A rank of 0 means that the run lacks the passage."""
-    return min(rank for rank in ranks if rank)
+    return min(rank for rank in run_ranks if rank)
 
 
 def open_runs(runs: Sequence[Run | Path]) -> tuple[list[Run], list[str]]:
     """Return the runs and their names. A run has its file's name up to the first dot. Names must be unique."""
-    paths = [run.path if isinstance(run, Run) else run for run in runs]
-    names = [path.name.partition(".")[0] for path in paths]
-    if again := [name for name, count in Counter(names).items() if count > 1]:
-        raise InputError(f"two runs have the name {again[0]!r} (the file's name up to its first dot); rename one file")
-    return [read_run(run) for run in runs], names
+    run_names: list[str] = []
+    for run in runs:
+        run_path = run.path if isinstance(run, Run) else run
+        run_names.append(run_path.name.partition(".")[0])
+    for name, count in Counter(run_names).items():
+        if count > 1:
+            raise InputError(f"two runs have the name {name!r} (the file's name up to its first dot); rename one file")
+    return [read_run(run) for run in runs], run_names
 
 
-def union_of(runs: Sequence[Run], queries: Sequence[str], depth: int, split: str) -> RankTable:
-    """Return the union of the ``depth`` best passages of each run (Section 2.3: 50), in the order of ``queries``.
+def union_of(
+    opened_runs: Sequence[Run],
+    query_ids: Sequence[str],
+    depth: int,
+    split: str,
+) -> RankTable:
+    """Return the union of the ``depth`` best passages of each run (Section 2.3: 50), in the order of ``query_ids``.
 
-    Raises :class:`InputError` if a run has a query that is not in ``queries``.
+    Raises :class:`InputError` if a run has a query that is not in ``query_ids``.
     """
-    table: dict[str, dict[str, list[int]]] = {query_id: {} for query_id in queries}
-    for position, run in enumerate(runs):
-        if strange := next((query_id for query_id in run.hits if query_id not in table), None):
-            raise InputError(f"has a query {strange!r} that queries/{split} lacks", path=run.path)
-        if missing := len(table) - len(run.hits):
-            log.warning("%s lacks %d of %d queries", run.path, missing, len(table))
+    # Query -> passage -> rank in each run. A rank is 0 until the run's passage is seen.
+    ranks_by_query: dict[str, dict[str, list[int]]] = {query_id: {} for query_id in query_ids}
+    for run_number, run in enumerate(opened_runs):
+        for query_id in run.hits:
+            if query_id not in ranks_by_query:
+                raise InputError(f"has a query {query_id!r} that queries/{split} lacks", path=run.path)
+        missing_count = len(ranks_by_query) - len(run.hits)
+        if missing_count:
+            log.warning("%s lacks %d of %d queries", run.path, missing_count, len(ranks_by_query))
         for query_id, ranking in run.rankings.items():
+            # A repeated passage has its first rank.
             distinct_passages = list(dict.fromkeys(ranking))
             for rank, passage_id in enumerate(distinct_passages[:depth], 1):
-                table[query_id].setdefault(passage_id, [0] * len(runs))[position] = rank
-    ranks_by_query: dict[str, dict[str, tuple[int, ...]]] = {}
-    for query_id, ranks_by_passage in table.items():
-        ranks_by_query[query_id] = {passage_id: tuple(ranks) for passage_id, ranks in ranks_by_passage.items()}
-    return ranks_by_query
+                run_ranks = ranks_by_query[query_id].setdefault(passage_id, [0] * len(opened_runs))
+                run_ranks[run_number] = rank
+    # Tuples, because the table is not changed any more.
+    rank_table: dict[str, dict[str, tuple[int, ...]]] = {}
+    for query_id, ranks_by_passage in ranks_by_query.items():
+        rank_table[query_id] = {passage_id: tuple(run_ranks) for passage_id, run_ranks in ranks_by_passage.items()}
+    return rank_table
 
 
-def _expect_passages(release: Release, runs: Sequence[Run], ranks: RankTable) -> None:
+def _expect_passages(release: Release, opened_runs: Sequence[Run], rank_table: RankTable) -> None:
+    """Raise :class:`InputError` if the corpus lacks a candidate. The error names the first run with this passage."""
     candidate_ids: set[str] = set()
-    for ranks_by_passage in ranks.values():
+    for ranks_by_passage in rank_table.values():
         candidate_ids.update(ranks_by_passage)
-    missing = set(release.missing("corpus", "corpus", candidate_ids))
-    if not missing:
+    unknown_ids = set(release.missing("corpus", "corpus", candidate_ids))
+    if not unknown_ids:
         return
-    for run in runs:
+    for run in opened_runs:
         for ranking in run.rankings.values():
-            if strange := missing.intersection(ranking):
-                raise InputError(f"has a passage {min(strange)!r} that the corpus lacks", path=run.path)
+            unknown_in_ranking = unknown_ids.intersection(ranking)
+            if unknown_in_ranking:
+                raise InputError(f"has a passage {min(unknown_in_ranking)!r} that the corpus lacks", path=run.path)
 
 
-def write_candidates(path: Path, rows: Mapping[str, Sequence[tuple[str, float]]], tag: str, split: str) -> None:
-    """Write candidates as a run for re-rankers. ``rows`` has (passage, 1 / the passage's best rank) by query."""
-    lines, longest = write_run(path, rows.items(), tag=tag), max(map(len, rows.values()), default=0)
+def write_candidates(
+    run_path: Path, scored: Mapping[str, Sequence[tuple[str, float]]], run_tag: str, split: str
+) -> None:
+    """Write candidates as a run for re-rankers. ``scored`` has (passage, 1 / the passage's best rank) by query."""
+    line_count = write_run(run_path, scored.items(), tag=run_tag)
+    # The next command needs a --top-k that covers the longest list.
+    most_candidates = max(map(len, scored.values()), default=0)
     message = "%s: %d candidates of %d queries; next: `baselines rerank --split %s --top-k %d`"
-    log.info(message, path, lines, len(rows), split, longest)
+    log.info(message, run_path, line_count, len(scored), split, most_candidates)
 
 
 def scored_depth(run: Run) -> int | None:
     """Return the number of passages per query that a re-ranker scored, from the run's manifest. None means all."""
     if run.is_in_memory:
-        return typed(run.manifest, _Reranked, run.path, field="manifest").top_k if run.manifest else None
+        if not run.manifest:
+            return None
+        return typed(run.manifest, _RerankManifest, run.path, field="manifest").top_k
     manifest_path = run.path.with_name(f"{run.path.name}.manifest.json")
-    return read_json(manifest_path, _Reranked).top_k if manifest_path.is_file() else None
+    if not manifest_path.is_file():
+        return None
+    return read_json(manifest_path, _RerankManifest).top_k
 
 
-def scores_of(pairs: Sequence[tuple[str, str]], runs: Sequence[Run], scale: str, made_by: str) -> list[list[float]]:
+def scores_of(
+    pairs: Sequence[tuple[str, str]], scored_runs: Sequence[Run], scale: str, candidates_step: str
+) -> list[list[float]]:
     """Return each re-ranker's scores of all ``pairs``, in the order of ``pairs``. Other pairs of a run are ignored.
 
-    ``scale="sigmoid"`` turns logits into probabilities. ``"none"`` leaves the scores unchanged. ``made_by`` is the
-    command that writes the candidates; the error message names it. Raises :class:`InputError` if a run lacks a pair,
-    because a mean of fewer scores is not comparable.
+    ``scale="sigmoid"`` turns logits into probabilities. ``"none"`` leaves the scores unchanged. ``candidates_step`` is
+    the command that writes the candidates; the error message names it. Raises :class:`InputError` if a run lacks a
+    pair, because a mean of fewer scores is not comparable.
     """
-    found = []
-    for run in runs:
-        depth = scored_depth(run)
+    scores_by_run = []
+    for run in scored_runs:
+        run_scores = _scores_of_run(pairs, run, candidates_step)
+        if scale == "sigmoid":
+            if pairs and all(0 <= score <= 1 for score in run_scores):
+                log.warning("%s: all scores are from 0 to 1; if they are probabilities, use --scale none", run.path)
+            run_scores = list(map(probability, run_scores))
+        scores_by_run.append(run_scores)
+    return scores_by_run
+
+
+def _scores_of_run(pairs: Sequence[tuple[str, str]], run: Run, candidates_step: str) -> list[float]:
+    """Return the unchanged scores of all ``pairs`` in one run. Raises :class:`InputError` if the run lacks a pair."""
+    depth = scored_depth(run)  # below this depth, the run has the first retriever's scores
+    scores_by_query: dict[str, dict[str, float]] = {}
+    for query_id, hits in run.hits.items():
         # dict() uses the last score of a repeated passage. In reversed order, the last score is the highest.
-        own = {query: dict(reversed(hits[:depth])) for query, hits in run.hits.items()}
-        if missing := [(query, passage) for query, passage in pairs if passage not in own.get(query, {})]:
-            longest = max(Counter(query for query, _ in pairs).values())
-            raise InputError(
-                f"lacks {len(missing):,} of {len(pairs):,} candidates (query {missing[0][0]}, passage {missing[0][1]});"
-                f" score all candidates: `builders annotate {made_by}`, then `baselines rerank --top-k {longest}`",
-                path=run.path,
-            )
-        values = [own[query][passage] for query, passage in pairs]
-        if scale == "sigmoid" and pairs and all(0 <= value <= 1 for value in values):
-            log.warning("%s: all scores are from 0 to 1; if they are probabilities, use --scale none", run.path)
-        found.append(list(map(probability, values)) if scale == "sigmoid" else values)
-    return found
+        scores_by_query[query_id] = dict(reversed(hits[:depth]))
+    pair_scores = []
+    unscored_pairs = []
+    for query_id, passage_id in pairs:
+        score = scores_by_query.get(query_id, {}).get(passage_id)
+        if score is None:
+            unscored_pairs.append((query_id, passage_id))
+        else:
+            pair_scores.append(score)
+    if unscored_pairs:
+        query_id, passage_id = unscored_pairs[0]
+        longest = max(Counter(query_id for query_id, _ in pairs).values())
+        raise InputError(
+            f"lacks {len(unscored_pairs):,} of {len(pairs):,} candidates (query {query_id}, passage {passage_id});"
+            f" score all candidates: `builders annotate {candidates_step}`, then `baselines rerank --top-k {longest}`",
+            path=run.path,
+        )
+    return pair_scores
 
 
-def mean_scores(candidates: RankTable, runs: Sequence[Run], scale: str) -> dict[str, dict[str, float]]:
+def mean_scores(
+    rank_table: RankTable,
+    scored_runs: Sequence[Run],
+    scale: str,
+) -> dict[str, dict[str, float]]:
     """Return query -> passage -> mean of the scores that :func:`scores_of` returns (A.1)."""
-    pairs = [(query, passage) for query, own in candidates.items() for passage in own]
-    scores = zip(*scores_of(pairs, runs, scale, "pool candidates"), strict=True)
-    # fsum is exact, so the order of the re-rankers does not change the mean.
-    means = {pair: math.fsum(own) / len(own) for pair, own in zip(pairs, scores, strict=True)}
-    return {query: {passage: means[query, passage] for passage in own} for query, own in candidates.items()}
+    pairs = list(_ranks_by_pair(rank_table))
+    scores_by_run = scores_of(pairs, scored_runs, scale, "pool candidates")
+    means: dict[str, dict[str, float]] = {query_id: {} for query_id in rank_table}
+    scores_by_pair = zip(*scores_by_run, strict=True)
+    for (query_id, passage_id), pair_scores in zip(pairs, scores_by_pair, strict=True):
+        # fsum is exact, so the order of the re-rankers does not change the mean.
+        means[query_id][passage_id] = math.fsum(pair_scores) / len(pair_scores)
+    return means
 
 
-def select_pairs(candidates: Candidates, scores: Mapping[str, dict[str, float]], top: int) -> Iterator[Pooled]:
-    """Yield the ``top`` best candidates of each query by mean score. Ties are broken by passage id.
+def select_pairs(
+    candidates: Candidates, scores_by_query: Mapping[str, dict[str, float]], top_k: int
+) -> Iterator[Pooled]:
+    """Yield the ``top_k`` best candidates of each query by mean score. Ties are broken by passage id.
 
-    ``scores`` has the mean scores of the new candidates, by query and passage. The pairs of an earlier pool are ranked
-    by their old scores, but not yielded again.
+    ``scores_by_query`` has the mean scores of the new candidates, by query and passage. The pairs of an earlier pool
+    are ranked by their old scores, but not yielded again.
     """
     earlier_scores: dict[str, dict[str, float]] = {}
+    # Pairs of the earlier pool compete with the new candidates for the best ranks.
     for pair in candidates.earlier_pairs:
         earlier_scores.setdefault(pair.query_id, {})[pair.corpus_id] = pair.score
-    for query_id, new_scores in scores.items():
-        before = earlier_scores.get(query_id, {})
-        ordered = best_first((new_scores | before).items())
-        for rank, (passage_id, score) in enumerate(ordered[:top], 1):
-            if passage_id in before:
+    for query_id, new_scores in scores_by_query.items():
+        old_scores = earlier_scores.get(query_id, {})
+        ranked_passages = best_first((new_scores | old_scores).items())
+        for rank, (passage_id, score) in enumerate(ranked_passages[:top_k], 1):
+            if passage_id in old_scores:
                 continue
             ranks_by_run: dict[str, int] = {}
             run_ranks = candidates.all_ranks[query_id][passage_id]
             for run_name, run_rank in zip(candidates.run_names, run_ranks, strict=True):
                 if run_rank:
                     ranks_by_run[run_name] = run_rank
+            # The pool shows the present grade, so that `export --unjudged` can skip the pair.
             grade = candidates.judged.get(query_id, {}).get(passage_id)
             yield Pooled(query_id, passage_id, rank, score, ranks_by_run, grade)
 
 
-def write_pool(path: Path, pairs: Iterable[Pooled]) -> None:
-    """Write a pool, gzipped if ``path`` ends in ``.gz``."""
-    write_text(path, "".join(f"{msgspec.json.encode(pair).decode()}\n" for pair in pairs))
+def write_pool(pool_path: Path, pairs: Iterable[Pooled]) -> None:
+    """Write a pool, gzipped if ``pool_path`` ends in ``.gz``."""
+    write_text(pool_path, "".join(f"{msgspec.json.encode(pair).decode()}\n" for pair in pairs))
 
 
-def read_pool(path: Path) -> list[Pooled]:
+def read_pool(pool_path: Path) -> list[Pooled]:
     """Return the pairs of a pool in the file's order. Raises :class:`InputError` with the line for a repeated pair."""
-    found: dict[tuple[str, str], Pooled] = {}
-    for number, pair in json_lines(path, Pooled):
-        if found.setdefault(pair.pair, pair) is not pair:
-            raise InputError(f"repeats the pair {pair.query_id} {pair.corpus_id}", path=path, line=number)
-    return list(found.values())
+    pooled_by_pair: dict[Pair, Pooled] = {}
+    for line_number, pooled in json_lines(pool_path, Pooled):
+        if pooled.pair in pooled_by_pair:
+            raise InputError(f"repeats the pair {pooled.query_id} {pooled.corpus_id}", path=pool_path, line=line_number)
+        pooled_by_pair[pooled.pair] = pooled
+    return list(pooled_by_pair.values())
 
 
 def pool_report(figures: Mapping[str, Any]) -> Report:
@@ -245,7 +310,8 @@ def pool_report(figures: Mapping[str, Any]) -> Report:
     tables = []
     for name in ("candidates", "selected"):
         if name in figures:
-            tables.append(_table_of(name, [{"queries": figures["queries"], **figures[name]}], text_columns=0))
+            row = {"queries": figures["queries"]} | figures[name]
+            tables.append(_table_of(name, [row], text_columns=0))
     tables.append(_table_of("runs", figures["runs"], text_columns=1))
     tables.append(_table_of("depths", figures["depths"], text_columns=0))
     if figures.get("ranks"):
@@ -253,102 +319,113 @@ def pool_report(figures: Mapping[str, Any]) -> Report:
     return Report(figures, _text_of(figures), tables)
 
 
-def _table_of(title: str, rows: Sequence[Mapping[str, Any]], text_columns: int) -> Table:
-    cells = [list(row.values()) for row in rows]
-    return Table(list(rows[0]), cells, title, percent_columns=("share",), text_columns=text_columns)
+def _table_of(title: str, table_rows: Sequence[Mapping[str, Any]], text_columns: int) -> Table:
+    columns = list(table_rows[0])
+    cells = [list(row.values()) for row in table_rows]
+    return Table(columns, cells, title, percent_columns=("share",), text_columns=text_columns)
 
 
-def pool_figures(candidates: Candidates, selected: Sequence[Pooled] | None = None) -> dict[str, Any]:
+def pool_figures(
+    candidates: Candidates,
+    selected_pairs: Sequence[Pooled] | None = None,
+) -> dict[str, Any]:
     """Return the figures of a pool as JSON values.
 
-    ``selected`` has the pairs of the new pool, or is None if no pool was written.
+    ``selected_pairs`` has the pairs of the new pool, or is None if no pool was written.
     """
+    # Known grades by pair, for the counts below.
     grades: dict[Pair, int] = {}
     for query_id, relevance in candidates.judged.items():
         for passage_id, grade in relevance.items():
             grades[query_id, passage_id] = grade
     new_pairs = _ranks_by_pair(candidates.new_ranks)
+    all_pairs = _ranks_by_pair(candidates.all_ranks)
     figures: dict[str, Any] = {
         "queries": sum(map(bool, candidates.all_ranks.values())),
-        "candidates": _counts([grades.get(pair) for pair in new_pairs]),
-        "runs": _run_figures(candidates.run_names, new_pairs, grades, selected),
-        "depths": _depth_figures(_ranks_by_pair(candidates.all_ranks), grades, candidates.depth),
+        "candidates": _grade_counts([grades.get(pair) for pair in new_pairs]),
+        "runs": _run_figures(candidates.run_names, new_pairs, grades, selected_pairs),
+        "depths": _depth_figures(all_pairs, grades, candidates.depth),
     }
-    if selected is not None:
-        pairs_at = Counter(pair.rank for pair in selected)
-        positives_at = Counter(pair.rank for pair in selected if (pair.judged or 0) > 0)
-        figures["selected"] = _counts([pair.judged for pair in selected])
-        figures["ranks"] = [
-            {"rank": rank, "pairs": pairs_at[rank], "positives": positives_at[rank]} for rank in sorted(pairs_at)
-        ]
+    if selected_pairs is not None:
+        figures["selected"] = _grade_counts([pooled.judged for pooled in selected_pairs])
+        figures["ranks"] = _rank_figures(selected_pairs)
     return figures
 
 
-def _ranks_by_pair(ranks: RankTable) -> dict[Pair, tuple[int, ...]]:
-    by_pair: dict[Pair, tuple[int, ...]] = {}
-    for query_id, ranks_by_passage in ranks.items():
-        for passage_id, passage_ranks in ranks_by_passage.items():
-            by_pair[query_id, passage_id] = passage_ranks
-    return by_pair
+def _ranks_by_pair(rank_table: RankTable) -> dict[Pair, tuple[int, ...]]:
+    ranks_by_pair: dict[Pair, tuple[int, ...]] = {}
+    for query_id, ranks_by_passage in rank_table.items():
+        for passage_id, run_ranks in ranks_by_passage.items():
+            ranks_by_pair[query_id, passage_id] = run_ranks
+    return ranks_by_pair
+
+
+def _rank_figures(selected_pairs: Sequence[Pooled]) -> list[dict[str, Any]]:
+    """Count the selected pairs and positives at each rank of the pool."""
+    pairs_by_rank = Counter(pooled.rank for pooled in selected_pairs)
+    positives_by_rank = Counter(pooled.rank for pooled in selected_pairs if (pooled.judged or 0) > 0)
+    rows = []
+    for rank in sorted(pairs_by_rank):
+        rows.append({"rank": rank, "pairs": pairs_by_rank[rank], "positives": positives_by_rank[rank]})
+    return rows
 
 
 def _run_figures(
     run_names: Sequence[str],
     new_pairs: Mapping[Pair, tuple[int, ...]],
-    grades: Mapping[Pair, int],
-    selected: Sequence[Pooled] | None,
+    grade_by_pair: Mapping[Pair, int],
+    selected_pairs: Sequence[Pooled] | None,
 ) -> list[dict[str, Any]]:
     """Count the pairs and the positives of each run. ``alone`` counts the pairs that no other run has."""
     rows = []
-    for position, name in enumerate(run_names):
-        pairs = alone = positives = positives_alone = 0
-        for pair, ranks in new_pairs.items():
-            if not ranks[position]:
+    for run_number, run_name in enumerate(run_names):
+        row: dict[str, Any] = {"run": run_name, "pairs": 0, "alone": 0, "positives": 0, "positives_alone": 0}
+        for pair, run_ranks in new_pairs.items():
+            if not run_ranks[run_number]:
                 continue
-            is_alone = sum(map(bool, ranks)) == 1
-            is_positive = grades.get(pair, 0) > 0
-            pairs += 1
-            alone += is_alone
-            positives += is_positive
-            positives_alone += is_alone and is_positive
-        row: dict[str, Any] = {
-            "run": name,
-            "pairs": pairs,
-            "alone": alone,
-            "positives": positives,
-            "positives_alone": positives_alone,
-        }
-        if selected is not None:
-            of_run = [pair for pair in selected if name in pair.runs]
-            row["selected"] = len(of_run)
-            row["selected_alone"] = sum(len(pair.runs) == 1 for pair in of_run)
+            is_alone = sum(map(bool, run_ranks)) == 1
+            is_positive = grade_by_pair.get(pair, 0) > 0
+            row["pairs"] += 1
+            row["alone"] += is_alone
+            row["positives"] += is_positive
+            row["positives_alone"] += is_alone and is_positive
+        if selected_pairs is not None:
+            selected_of_run = [pooled for pooled in selected_pairs if run_name in pooled.runs]
+            row["selected"] = len(selected_of_run)
+            row["selected_alone"] = sum(len(pooled.runs) == 1 for pooled in selected_of_run)
         rows.append(row)
     return rows
 
 
 def _depth_figures(
-    all_pairs: Mapping[Pair, tuple[int, ...]], grades: Mapping[Pair, int], depth: int
+    all_pairs: Mapping[Pair, tuple[int, ...]], grade_by_pair: Mapping[Pair, int], run_depth: int
 ) -> list[dict[str, Any]]:
-    """Count the known positives among the best 1, 2, 3 ... passages of the runs, up to ``depth``."""
-    known_positives = sum(grade > 0 for grade in grades.values())
-    best_ranks = [(best_rank(ranks), grades.get(pair, 0) > 0) for pair, ranks in all_pairs.items()]
+    """Count the known positives among the best 1, 2, 3 ... passages of the runs, up to ``run_depth``."""
+    positive_count = sum(grade > 0 for grade in grade_by_pair.values())
+    pair_ranks = []  # best rank in any run, and True for a positive
+    for pair, run_ranks in all_pairs.items():
+        pair_ranks.append((best_rank(run_ranks), grade_by_pair.get(pair, 0) > 0))
     rows = []
-    for limit in [*(each for each in _DEPTHS if each < depth), depth]:
-        within_limit = [is_positive for rank, is_positive in best_ranks if rank <= limit]
+    limits = [limit for limit in _REPORTED_DEPTHS if limit < run_depth]
+    limits.append(run_depth)
+    for limit in limits:
+        within_limit = [is_positive for rank, is_positive in pair_ranks if rank <= limit]
         positives = sum(within_limit)
-        share = round_stat(positives / known_positives) if known_positives else None
+        share = None
+        if positive_count:
+            share = round_stat(positives / positive_count)
         rows.append({"depth": limit, "pairs": len(within_limit), "positives": positives, "share": share})
     return rows
 
 
-def _counts(grades: Sequence[int | None]) -> dict[str, int]:
-    judged = [grade for grade in grades if grade is not None]
-    positives = sum(grade > 0 for grade in judged)
+def _grade_counts(grades: Sequence[int | None]) -> dict[str, int]:
+    """Count pairs by their grades in the qrels. None is the grade of an unjudged pair."""
+    judged_grades = [grade for grade in grades if grade is not None]
     return {
         "pairs": len(grades),
-        "judged": len(judged),
-        "positives": positives,
-        "unjudged": len(grades) - len(judged),
+        "judged": len(judged_grades),
+        "positives": sum(grade > 0 for grade in judged_grades),
+        "unjudged": len(grades) - len(judged_grades),
     }
 
 
@@ -356,22 +433,26 @@ def _text_of(figures: Mapping[str, Any]) -> str:
     """Return the figures as aligned text."""
     lines = [f"{figures['queries']:,} queries"]
     for name in ("candidates", "selected"):
-        if counts := figures.get(name):
-            mean = counts["pairs"] / figures["queries"] if figures["queries"] else 0
+        counts = figures.get(name)
+        if counts:
+            mean_pairs = counts["pairs"] / figures["queries"] if figures["queries"] else 0
             lines.append(
-                f"{name}: {counts['pairs']:,} pairs ({mean:.2f} a query), {counts['unjudged']:,} unjudged,"
+                f"{name}: {counts['pairs']:,} pairs ({mean_pairs:.2f} a query), {counts['unjudged']:,} unjudged,"
                 f" {counts['judged']:,} judged, {counts['positives']:,} of them positive"
             )
     for rows in (figures["runs"], figures["depths"], figures.get("ranks")):
         if rows:
-            header = [key.replace("_", " ") for key in rows[0]]
-            lines += ["", text_table(header, [[_cell(value) for value in row.values()] for row in rows])]
+            header = [column.replace("_", " ") for column in rows[0]]
+            cells = [list(map(_format_cell, row.values())) for row in rows]
+            lines += ["", text_table(header, cells)]
     return "\n".join(lines)
 
 
-def _cell(value: Any) -> str:
+def _format_cell(value: Any) -> str:
     if value is None:
         return "-"
-    if isinstance(value, float):
+    if isinstance(value, float):  # a share
         return f"{value:.2%}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    if isinstance(value, int):
+        return f"{value:,}"
+    return str(value)

@@ -101,31 +101,39 @@ def pool_passages(
     if action == "select" and not scores:
         raise UsageError("select needs --scores")
     release = open_release(release)
+
+    # If the output of an earlier call with the same inputs is complete, it is returned.
     call = None
     if is_kept(out):
-        splits = [("corpus", "corpus"), ("queries", split), ("qrels", split)]
-        inputs = {"release": release_input(release, splits), "runs": runs_input("the runs", runs)}
+        input_splits = [("corpus", "corpus"), ("queries", split), ("qrels", split)]
+        inputs = {
+            "release": release_input(release, input_splits),
+            "runs": runs_input("the runs", runs),
+        }
         if scores:
             inputs["scores"] = runs_input("the re-rankers' runs", scores)
         if pool:
             inputs["pool"] = file_input(f"the earlier pool {pool}", pool)
         options = option_values(arguments, inputs, ())
-        # The pool has the names of the runs, and the manifest of a re-ranker's run says how many passages are scored.
+        # The hashes of the inputs do not cover these: the pool has the names of the runs, and the manifest of a
+        # re-ranker's run says how many passages are scored.
         options["run_names"] = [run.path.name if isinstance(run, Run) else run.name for run in runs]
         options["scored_depths"] = [scored_depth(read_run(run)) for run in scores]
         call = VerbCall(f"annotate pool {action}", RESULT_VERSION, options, inputs)
     finished = find_finished(out, call, again=again)
     if finished:
         return pool_report(finished.result)
+
     candidates = find_candidates(release, split=split, runs=runs, depth=depth, earlier_pool=pool)
     if action == "candidates":
         write_pool_candidates(out, candidates, split)
         figures = pool_figures(candidates)
     else:
-        means = mean_scores(candidates.new_ranks, [read_run(run) for run in scores], scale)
-        selected = list(select_pairs(candidates, means, top))
-        write_pool(out, selected)
-        figures = pool_figures(candidates, selected)
+        scored_runs = [read_run(run) for run in scores]
+        means = mean_scores(candidates.new_ranks, scored_runs, scale)
+        selected_pairs = list(select_pairs(candidates, means, top))
+        write_pool(out, selected_pairs)
+        figures = pool_figures(candidates, selected_pairs)
     record_finished(out, call, result=figures)
     return pool_report(figures)
 

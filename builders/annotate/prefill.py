@@ -28,8 +28,9 @@ from builders.core.errors import InputError, log
 from builders.core.files import alone
 from builders.store.runs import Run, read_run
 
+_GRADE_COUNT = 4  # UMBRELA's grades are 0 to 3
 RELEVANT = 2  # the lowest grade that counts as relevant
-_KEPT = 20  # answers that are saved together
+_ANSWERS_PER_FILE = 20  # answers that are saved together
 
 # UMBRELA's four grades and steps (Upadhyay et al., 2024), rephrased in Chinese.
 _PROMPT = """\
@@ -76,15 +77,36 @@ _CATEGORY = re.compile(r"最终类别\W{0,8}([1-8])(?![\d.])|\A\s*([1-8])\s*\Z")
 # Each text has the words of one family. A model is of the family if a word of the model's name equals a family word, or
 # begins with a family word of 3 or more letters.
 _FAMILIES = (
-    *("baichuan", "bert roberta macbert xlm electra", "bge baai", "claude", "deepseek", "doubao seed", "e5"),
-    *("ernie wenxin", "gemini gemma", "glm chatglm", "gpt chatgpt o1 o3 o4", "gte", "hunyuan", "internlm", "jina"),
-    *("kimi moonshot", "llama vicuna", "minicpm", "mistral mixtral", "qwen qwq tongyi", "yi"),
+    "baichuan",
+    "bert roberta macbert xlm electra",
+    "bge baai",
+    "claude",
+    "deepseek",
+    "doubao seed",
+    "e5",
+    "ernie wenxin",
+    "gemini gemma",
+    "glm chatglm",
+    "gpt chatgpt o1 o3 o4",
+    "gte",
+    "hunyuan",
+    "internlm",
+    "jina",
+    "kimi moonshot",
+    "llama vicuna",
+    "minicpm",
+    "mistral mixtral",
+    "qwen qwq tongyi",
+    "yi",
 )
+_SHORTEST_PREFIX = 3  # letters; yi and e5 begin many other words
+
+_Waiting = Sequence[tuple[Package, Item]]  # pairs that the model has not judged
 
 
 def judge_by_model(
     round_path: Path,
-    model: str,
+    model_name: str,
     *,
     scores: Run | Path | None,
     scale: str,
@@ -92,123 +114,197 @@ def judge_by_model(
     parallel: int,
     show: bool,
 ) -> int:
-    """Judge the pairs of a round that ``model`` has not judged. Return the number of new judgments.
+    """Judge the pairs of a round that ``model_name`` has not judged. Return the number of new judgments.
 
     The grades come from the run ``scores`` or, if None, from the model at the endpoint. If ``show`` is True, Label
     Studio shows the judgments as predictions. ``rerankers`` names the models that ranked the pairs.
     """
     annotation_round = open_round(round_path, "relevance" if scores else None)
-    warn_of_kin(model, rerankers)
-    new = 0
-    with alone(round_path / f"prefill.{hashlib.sha256(model.encode()).hexdigest()[:16]}", round_path):
-        done = grades_by(round_path, model)
-        waiting: list[tuple[Package, Item]] = []
-        for package in annotation_round.packages:
-            for item in items_of(round_path, package):
-                if (package.name, item.pair) not in done:
-                    waiting.append((package, item))
+    warn_of_kin(model_name, rerankers)
+    new_count = 0
+    # Two commands with the same model take turns, so that no pair is asked about twice.
+    lock_name = f"prefill.{hashlib.sha256(model_name.encode()).hexdigest()[:16]}"
+    with alone(round_path / lock_name, round_path):
+        waiting = _unjudged_items(round_path, annotation_round, model_name)
         if not waiting:
-            add_judgments(round_path, [])  # removes temporary files of a process that was killed after its last answer
+            # Removes temporary files of a process that was killed after its last answer.
+            add_judgments(round_path, [])
         elif scores:
-            new = _take_scores(round_path, model, waiting, scores=read_run(scores), scale=scale)
+            new_count = _take_scores(round_path, model_name, waiting, scores=read_run(scores), scale=scale)
         else:
-            new = _ask(round_path, model, waiting, question=annotation_round.question, parallel=parallel)
-    if ungraded := len(waiting) - new:
-        log.warning("%d answers have no grade, so these pairs are unjudged; run again, or use another model", ungraded)
+            new_count = _ask_endpoint(
+                round_path, model_name, waiting, question=annotation_round.question, parallel=parallel
+            )
+    ungraded_count = len(waiting) - new_count
+    if ungraded_count:
+        log.warning(
+            "%d answers have no grade, so these pairs are unjudged; run again, or use another model", ungraded_count
+        )
     if show:
-        _show(round_path, annotation_round, model)
-    return new
+        _show_predictions(round_path, annotation_round, model_name)
+    return new_count
 
 
-def _ask(
-    round_path: Path, model: str, waiting: Sequence[tuple[Package, Item]], *, question: Asked, parallel: int
+def _unjudged_items(
+    round_path: Path,
+    annotation_round: Round,
+    model_name: str,
+) -> list[tuple[Package, Item]]:
+    """Return the pairs of a round that ``model_name`` has not judged, with their packages."""
+    grades = grades_by(round_path, model_name)
+    waiting: list[tuple[Package, Item]] = []
+    for package in annotation_round.packages:
+        for item in items_of(round_path, package):
+            if (package.name, item.pair) not in grades:
+                waiting.append((package, item))
+    return waiting
+
+
+def _ask_endpoint(
+    round_path: Path,
+    model_name: str,
+    waiting: _Waiting,
+    *,
+    question: Asked,
+    parallel: int,
 ) -> int:
     """Ask an endpoint about pairs, several at a time, and return the number of judgments.
 
-    Judgments are saved after every ``_KEPT`` answers and at the end, also after an error.
+    Judgments are saved after every ``_ANSWERS_PER_FILE`` answers and at the end, also after an error.
     """
-    endpoint = Endpoint(model)
-    prompt = _CATEGORY_PROMPT if question == "errors" else _PROMPT
+    endpoint = Endpoint(model_name)
+    prompt_template = _CATEGORY_PROMPT if question == "errors" else _PROMPT
     judgments: list[Judgment] = []
-    saved = 0
+    saved_count = 0
 
-    def keep(number: int, answer: str) -> None:
-        nonlocal saved
-        if (label := label_in(answer, question)) is not None:
-            judgments.append(_judgment(model, *waiting[number], label, question=question))
-        if len(judgments) >= saved + _KEPT:
-            saved += add_judgments(round_path, judgments[saved:])
+    def keep_answer(number: int, answer: str) -> None:
+        nonlocal saved_count
+        label = label_in(answer, question)
+        if label is not None:
+            package, item = waiting[number]
+            judgments.append(_judgment_by_model(model_name, package, item, label, question=question))
+        if len(judgments) >= saved_count + _ANSWERS_PER_FILE:
+            saved_count += add_judgments(round_path, judgments[saved_count:])
 
     try:
-        prompts = [prompt.format(query=item.query, passage=item.passage) for _, item in waiting]
-        endpoint.ask_all(prompts, keep, parallel, "prefill")
+        prompts = [prompt_template.format(query=item.query, passage=item.passage) for _, item in waiting]
+        endpoint.ask_all(prompts, keep_answer, parallel, "prefill")
     finally:
-        add_judgments(round_path, judgments[saved:])
+        add_judgments(round_path, judgments[saved_count:])
     return len(judgments)
 
 
 def label_in(answer: str, question: str) -> int | None:
     """Return the last grade (0 to 3) or error category (1 to 8) in a model's answer, or None for any other answer."""
-    matches = (_CATEGORY if question == "errors" else _GRADE).findall(answer)
-    return int("".join(matches[-1])) if matches else None
+    pattern = _CATEGORY if question == "errors" else _GRADE
+    matches = pattern.findall(answer)
+    if not matches:
+        return None
+    groups = matches[-1]  # one of the two groups is empty
+    return int("".join(groups))
 
 
-def _judgment(model: str, package: Package, item: Item, label: int, **more: Any) -> Judgment:
-    now = datetime.now(UTC)
-    return Judgment(*item.pair, label, model, now, package.name, package.version, "model", model, **more)
+def _judgment_by_model(
+    model_name: str,
+    package: Package,
+    item: Item,
+    label: int,
+    *,
+    question: Asked = "relevance",
+    note: str | None = None,
+) -> Judgment:
+    return Judgment(
+        query_id=item.query_id,
+        corpus_id=item.corpus_id,
+        label=label,
+        annotator=model_name,
+        time=datetime.now(UTC),
+        package=package.name,
+        version=package.version,
+        kind="model",
+        model=model_name,
+        note=note,
+        question=question,
+    )
 
 
 def _take_scores(
-    round_path: Path, model: str, waiting: Sequence[tuple[Package, Item]], *, scores: Run, scale: str
+    round_path: Path,
+    model_name: str,
+    waiting: _Waiting,
+    *,
+    scores: Run,
+    scale: str,
 ) -> int:
     """Turn a model's scores into grades, add the grades to the round, and return the number of new judgments.
 
     Each grade covers a quarter of the range from 0 to 1, so scores of at least 0.5 are relevant.
     """
     pairs = [item.pair for _, item in waiting]
+    # The result has one list of scores for each run, and there is one run.
     (pair_scores,) = scores_of(pairs, [scores], scale, "pool candidates")
     judgments = []
     for (package, item), score in zip(waiting, pair_scores, strict=True):
         if not 0 <= score <= 1:
             raise InputError(f"has the score {score}; expected probabilities, or use --scale sigmoid", path=scores.path)
-        grade = min(3, int(4 * score))
-        judgments.append(_judgment(model, package, item, grade, note=f"score {score:.6g}"))
+        # A score of exactly 1 would be in a fifth quarter.
+        grade = min(_GRADE_COUNT - 1, int(_GRADE_COUNT * score))
+        judgments.append(_judgment_by_model(model_name, package, item, grade, note=f"score {score:.6g}"))
     return add_judgments(round_path, judgments)
 
 
-def _show(round_path: Path, annotation_round: Round, model: str) -> None:
+def _show_predictions(round_path: Path, annotation_round: Round, model_name: str) -> None:
     """Write the model's labels as predictions into Label Studio's tasks of the packages that are not accepted."""
-    labels = grades_by(round_path, model)
+    labels = grades_by(round_path, model_name)
     if annotation_round.question == "relevance":
         labels = {key: int(grade >= RELEVANT) for key, grade in labels.items()}
     for package in annotation_round.packages:
-        if package.state != "accepted":
-            predictions: dict[Pair, dict[str, Any]] = {}
-            for item in items_of(round_path, package):
-                predictions[item.pair] = {"label": labels.get((package.name, item.pair))}
-            tasks = tasks_of(round_path, package, "annotation", predictions)
-            write_tasks(round_path / STUDIO / f"{package.stem}.json", tasks, by=model)
+        if package.state == "accepted":
+            continue
+        predictions: dict[Pair, dict[str, Any]] = {}
+        for item in items_of(round_path, package):
+            predictions[item.pair] = {"label": labels.get((package.name, item.pair))}
+        # Only the tasks for Label Studio are written, because a sheet would mix predictions with judgments.
+        tasks = tasks_of(round_path, package, "annotation", predictions)
+        write_tasks(round_path / STUDIO / f"{package.stem}.json", tasks, model_name=model_name)
 
 
-def grades_by(round_: Path, model: str) -> dict[tuple[str, Pair], int]:
+def grades_by(round_path: Path, model_name: str) -> dict[tuple[str, Pair], int]:
     """Return (package, pair) -> the model's last label, in any version of the package."""
-    return {(each.package, each.pair): each.label for each in read_judgments(round_) if each.model == model}
+    grades: dict[tuple[str, Pair], int] = {}
+    for judgment in read_judgments(round_path):  # ordered by time
+        if judgment.model == model_name:
+            grades[judgment.package, judgment.pair] = judgment.label
+    return grades
 
 
-def families_of(name: str) -> set[str]:
+def families_of(model_name: str) -> set[str]:
     """Return the families of a model's name. Each family is named by the first of its words in ``_FAMILIES``."""
-    words = re.findall("[a-z0-9]+", name.lower())
-    return {
-        family.split()[0]
-        for family in _FAMILIES
-        for start in family.split()
-        if any(word == start or (len(start) > 2 and word.startswith(start)) for word in words)
-    }
+    name_words = re.findall("[a-z0-9]+", model_name.lower())
+    families = set()
+    for family in _FAMILIES:
+        family_words = family.split()
+        if any(_is_of_family(name_word, family_words) for name_word in name_words):
+            families.add(family_words[0])
+    return families
 
 
-def warn_of_kin(judge: str, others: Iterable[str]) -> bool:
-    """Warn if ``judge`` may favour a model in ``others`` that has its name or family. Return True after a warning."""
-    kin = [name for name in others if name.lower() == judge.lower() or families_of(name) & families_of(judge)]
+def _is_of_family(name_word: str, family_words: Sequence[str]) -> bool:
+    if name_word in family_words:
+        return True
+    prefixes = tuple(word for word in family_words if len(word) >= _SHORTEST_PREFIX)
+    return name_word.startswith(prefixes)
+
+
+def warn_of_kin(judge_name: str, model_names: Iterable[str]) -> bool:
+    """Warn if ``judge_name`` may favour a model that has its name or family. Return True after a warning."""
+    judge_families = families_of(judge_name)
+    kin = []
+    for name in model_names:
+        if name.lower() == judge_name.lower() or families_of(name) & judge_families:
+            kin.append(name)
     if kin:
-        log.warning("%s judges rankings of %s, a model of its own family, and may favour them", judge, ", ".join(kin))
+        log.warning(
+            "%s judges rankings of %s, a model of its own family, and may favour them", judge_name, ", ".join(kin)
+        )
     return bool(kin)

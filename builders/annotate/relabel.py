@@ -41,7 +41,10 @@ class HardNegatives:
 
     @property
     def pairs(self) -> list[Pair]:
-        return [(query_id, passage_id) for query_id, ids in self.by_query.items() for passage_id in ids]
+        pairs: list[Pair] = []
+        for query_id, passage_ids in self.by_query.items():
+            pairs += [(query_id, passage_id) for passage_id in passage_ids]
+        return pairs
 
 
 @dataclass(frozen=True)
@@ -62,57 +65,67 @@ def mean_of(scores: Sequence[float]) -> float:
     return math.fsum(scores) / len(scores)
 
 
-def find_negatives(release: Release, path: Path | None) -> HardNegatives:
-    """Return each training query's unjudged negatives, from the file ``path`` or, if None, from the training rows.
+def find_negatives(release: Release, negatives_path: Path | None) -> HardNegatives:
+    """Return each training query's unjudged negatives.
 
-    Raises :class:`InputError` if there are no such negatives, or if the corpus lacks a negative.
+    They are read from the file ``negatives_path`` or, if it is None, from the training rows of the release. Raises
+    :class:`InputError` if there are no such negatives, or if the corpus lacks a negative.
     """
     judged = read_judged(release, "qrels", SPLIT)
-    known_queries = set(release.table("queries", SPLIT, ["_id"])["_id"].to_pylist())
-    by_query: dict[str, list[str]] = {}
-    for query_id, passage_ids in _rows_of_release(release) if path is None else _rows_of_file(path):
+    train_ids = set(release.table("queries", SPLIT, ["_id"])["_id"].to_pylist())
+    rows = _rows_of_release(release) if negatives_path is None else _rows_of_file(negatives_path)
+    negatives_by_query: dict[str, list[str]] = {}
+    for query_id, passage_ids in rows:
         # Judged passages are skipped. A positive is no negative, and no model overrides a person's judgment of 0.
-        unjudged = [passage_id for passage_id in passage_ids if passage_id not in judged.get(query_id, {})]
-        if unjudged and query_id in known_queries:
-            by_query[query_id] = list(dict.fromkeys([*by_query.get(query_id, []), *unjudged]))
-    negatives = HardNegatives(by_query, judged, path)
-    error_path = path or release.path
-    if not by_query:
+        unjudged_ids = [passage_id for passage_id in passage_ids if passage_id not in judged.get(query_id, {})]
+        if unjudged_ids and query_id in train_ids:
+            earlier_ids = negatives_by_query.get(query_id, [])
+            negatives_by_query[query_id] = list(dict.fromkeys(earlier_ids + unjudged_ids))
+    negatives = HardNegatives(negatives_by_query, judged, negatives_path)
+    error_path = negatives_path or release.path
+    if not negatives_by_query:
         raise InputError(f"has no hard negatives of {SPLIT} queries; make some with `baselines mine`", path=error_path)
-    if missing := release.missing("corpus", "corpus", {passage_id for _, passage_id in negatives.pairs}):
-        raise InputError(f"has a passage {missing[0]!r} that the corpus lacks", path=error_path)
+    candidate_ids = {passage_id for _, passage_id in negatives.pairs}
+    unknown_ids = release.missing("corpus", "corpus", candidate_ids)
+    if unknown_ids:
+        raise InputError(f"has a passage {unknown_ids[0]!r} that the corpus lacks", path=error_path)
     return negatives
 
 
 def _rows_of_release(release: Release) -> Iterator[tuple[str, list[str]]]:
     """Yield (query id, passage ids) for the negatives of every training row."""
     for batch in release.batches(SPLIT, SPLIT, ["query_id", "negative_passages.list.element.docid"]):
-        query_ids, negatives = (column.to_pylist() for column in batch.columns)
-        for query_id, passages in zip(query_ids, negatives, strict=True):
-            yield query_id, [passage["docid"] for passage in passages]
+        query_ids, negative_lists = (column.to_pylist() for column in batch.columns)
+        for query_id, negatives in zip(query_ids, negative_lists, strict=True):
+            yield query_id, [passage["docid"] for passage in negatives]
 
 
-def _rows_of_file(path: Path) -> Iterator[tuple[str, list[str]]]:
-    for query_id, passage_ids, _ in read_negative_ids(path):
+def _rows_of_file(negatives_path: Path) -> Iterator[tuple[str, list[str]]]:
+    for query_id, passage_ids, _ in read_negative_ids(negatives_path):
         yield query_id, passage_ids
 
 
-def write_negatives(path: Path, negatives: HardNegatives) -> Written:
-    """Write the negatives as a run for re-rankers. The score of a passage is 1 / its place in the query's list.
+def write_negatives(run_path: Path, negatives: HardNegatives) -> Written:
+    """Write the negatives as a run for re-rankers. The score of a passage is 1 / its rank in the query's list.
 
     Return the path, and the numbers of negatives and queries.
     """
     scored: dict[str, list[tuple[str, float]]] = {}
     for query_id, passage_ids in negatives.by_query.items():
-        scored[query_id] = [(passage_id, 1 / place) for place, passage_id in enumerate(passage_ids, 1)]
-    write_candidates(path, scored, "negatives", SPLIT)
+        scored[query_id] = [(passage_id, 1 / rank) for rank, passage_id in enumerate(passage_ids, 1)]
+    write_candidates(run_path, scored, "negatives", SPLIT)
     candidate_count = sum(map(len, scored.values()))
-    text = f"{candidate_count:,} candidates of {len(scored):,} queries: {path}"
-    return Written((path,), text, {"candidates": candidate_count, "queries": len(scored)})
+    text = f"{candidate_count:,} candidates of {len(scored):,} queries: {run_path}"
+    return Written((run_path,), text, {"candidates": candidate_count, "queries": len(scored)})
 
 
 def move_negatives(
-    release: Release, out: Path, *, negatives: HardNegatives, runs: Sequence[Run | Path], rule: MoveRule
+    release: Release,
+    out_path: Path,
+    *,
+    negatives: HardNegatives,
+    runs: Sequence[Run | Path],
+    rule: MoveRule,
 ) -> Report:
     """Write a release whose training positives include the negatives that the re-rankers score as positive.
 
@@ -121,63 +134,113 @@ def move_negatives(
     opened_runs, run_names = open_runs(runs)
     pairs = negatives.pairs
     scores_by_run = scores_of(pairs, opened_runs, rule.scale, "relabel candidates")
+
+    moved_rows = _moved_rows(pairs, run_names, scores_by_run, rule)
     new_judged = {query_id: dict(relevance) for query_id, relevance in negatives.judged.items()}
-    moved: list[dict[str, Any]] = []
-    for (query_id, passage_id), *scores in zip(pairs, *scores_by_run, strict=True):
-        if rule.accepts(scores):
-            new_judged.setdefault(query_id, {})[passage_id] = 1
-            by_name = dict(zip(run_names, scores, strict=True))
-            moved.append({"query-id": query_id, "corpus-id": passage_id, "score": mean_of(scores), "scores": by_name})
+    for row in moved_rows:
+        new_judged.setdefault(row["query-id"], {})[row["corpus-id"]] = 1
+
+    # The manifest records the rule, and the files that decided.
     source_paths = [expect_run_file(run) for run in opened_runs]
     if negatives.source is not None:
         source_paths.insert(0, negatives.source)
-    options = {"threshold": rule.threshold, "agree": rule.agree, "scale": rule.scale, "moved": len(moved)}
-    sources = describe_files((path.name, path) for path in source_paths)
-    # The new list begins with the list of an earlier relabelling.
-    lines = [release.named(MOVED_LIST).read_text("utf-8") for file in release.manifest.files if file.path == MOVED_LIST]
-    lines += [f"{json.dumps(row, ensure_ascii=False)}\n" for row in moved]
-    with draft_release(out, {"verb": "relabel", "options": options, "sources": sources}, release) as draft:
+    build = {
+        "verb": "relabel",
+        "options": {
+            "threshold": rule.threshold,
+            "agree": rule.agree,
+            "scale": rule.scale,
+            "moved": len(moved_rows),
+        },
+        "sources": describe_files((path.name, path) for path in source_paths),
+    }
+    # A release that was relabelled before lists the moves of every relabelling.
+    moved_lines = [f"{json.dumps(row, ensure_ascii=False)}\n" for row in moved_rows]
+    moved_text = _earlier_list(release) + "".join(moved_lines)
+    with draft_release(out_path, build, release) as draft:
         rejudge(draft, release, SPLIT, new_judged)
         renew_answers(draft, release, SPLIT, new_judged)
-        write_text(draft.folder / MOVED_LIST, "".join(lines))
+        write_text(draft.folder / MOVED_LIST, moved_text)
         draft.add_file(MOVED_LIST)
-    log.info("%s: wrote the release; its %s lists the moved pairs", out, MOVED_LIST)
-    held_positive: dict[str, int] = {}
-    for run_name, scores in zip(run_names, scores_by_run, strict=True):
-        held_positive[run_name] = sum(score >= rule.threshold for score in scores)
-    return _report(negatives, held_positive, moved)
+    log.info("%s: wrote the release; its %s lists the moved pairs", out_path, MOVED_LIST)
+
+    # Each re-ranker alone, to see whether the ensemble differs.
+    positive_counts: dict[str, int] = {}
+    for run_name, run_scores in zip(run_names, scores_by_run, strict=True):
+        positive_counts[run_name] = sum(score >= rule.threshold for score in run_scores)
+    return _report(negatives, positive_counts, moved_rows)
 
 
-def _report(negatives: HardNegatives, held_positive: dict[str, int], moved: Sequence[dict[str, Any]]) -> Report:
-    """Return the numbers of moved pairs. ``held_positive`` has the number of positive scores of each re-ranker."""
+def _moved_rows(
+    pairs: Sequence[Pair],
+    run_names: Sequence[str],
+    scores_by_run: Sequence[Sequence[float]],
+    rule: MoveRule,
+) -> list[dict[str, Any]]:
+    """Return the pairs that become positive, as rows of the list of moved pairs."""
+    moved_rows: list[dict[str, Any]] = []
+    scores_by_pair = zip(*scores_by_run, strict=True)
+    for (query_id, passage_id), pair_scores in zip(pairs, scores_by_pair, strict=True):
+        if rule.accepts(pair_scores):
+            row = {
+                "query-id": query_id,
+                "corpus-id": passage_id,
+                "score": mean_of(pair_scores),
+                "scores": dict(zip(run_names, pair_scores, strict=True)),
+            }
+            moved_rows.append(row)
+    return moved_rows
+
+
+def _earlier_list(release: Release) -> str:
+    """Return the list of an earlier relabelling, with which the new list begins."""
+    if any(entry.path == MOVED_LIST for entry in release.manifest.files):
+        return release.named(MOVED_LIST).read_text("utf-8")
+    return ""
+
+
+def _report(
+    negatives: HardNegatives,
+    positive_counts: dict[str, int],
+    moved_rows: Sequence[dict[str, Any]],
+) -> Report:
+    """Return the numbers of moved pairs. ``positive_counts`` has the number of positive scores of each re-ranker."""
     positives_before = 0
     for relevance in negatives.judged.values():
         positives_before += sum(grade > 0 for grade in relevance.values())
-    query_count = len({*negatives.judged, *negatives.by_query})
-    counts: dict[str, Any] = {"queries": query_count, "negatives": len(negatives.pairs)}
+    positives_after = positives_before + len(moved_rows)
+    query_ids = set(negatives.judged)
+    query_ids.update(negatives.by_query)
+    query_count = len(query_ids)
+    moved_queries = {row["query-id"] for row in moved_rows}
+    inputs: dict[str, Any] = {"queries": query_count, "negatives": len(negatives.pairs)}
     results: dict[str, Any] = {
-        "moved": len(moved),
-        "queries_with_moved": len({row["query-id"] for row in moved}),
+        "moved": len(moved_rows),
+        "queries_with_moved": len(moved_queries),
         "per_query_before": round_stat(positives_before / query_count),
-        "per_query_after": round_stat((positives_before + len(moved)) / query_count),
+        "per_query_after": round_stat(positives_after / query_count),
     }
-    figures = {**counts, "held_positive": held_positive, **results}
-    summary = counts | results
+    figures = inputs | {"held_positive": positive_counts} | results
+    summary = inputs | results
     return Report(
         figures,
         _text_of(figures),
         tables=[
             Table(list(summary), [list(summary.values())], text_columns=0),
-            Table(("re-ranker", "scored as positive"), list(held_positive.items())),
+            Table(("re-ranker", "scored as positive"), list(positive_counts.items())),
         ],
     )
 
 
 def _text_of(figures: dict[str, Any]) -> str:
-    held = "; ".join(f"{name} scores {count:,} as positive" for name, count in figures["held_positive"].items())
-    return (
-        f"moved {figures['moved']:,} of {figures['negatives']:,} negatives"
-        f" ({figures['moved'] / figures['negatives']:.1%}), of"
-        f" {figures['queries_with_moved']:,} of {figures['queries']:,} queries\n{held}\n"
-        f"positives a query: {figures['per_query_before']:.2f} before, {figures['per_query_after']:.2f} after"
-    )
+    run_texts = []
+    for run_name, positive_count in figures["held_positive"].items():
+        run_texts.append(f"{run_name} scores {positive_count:,} as positive")
+    moved_share = figures["moved"] / figures["negatives"]
+    lines = [
+        f"moved {figures['moved']:,} of {figures['negatives']:,} negatives ({moved_share:.1%}), of"
+        f" {figures['queries_with_moved']:,} of {figures['queries']:,} queries",
+        "; ".join(run_texts),
+        f"positives a query: {figures['per_query_before']:.2f} before, {figures['per_query_after']:.2f} after",
+    ]
+    return "\n".join(lines)

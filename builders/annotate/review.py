@@ -12,6 +12,7 @@ from builders.annotate.rounds import (
     PACKAGES,
     ROUND,
     STUDIO,
+    Choice,
     Package,
     Pair,
     Reviewed,
@@ -29,6 +30,8 @@ from builders.core.results import Report, Table
 from builders.core.sampling import draw
 from builders.core.typed import problem_of
 
+_SHOWN_CHARACTERS = 80  # of a wrong name in an error
+
 
 def write_reviews(round_path: Path, reviewers: Sequence[str]) -> list[Path]:
     """Write sheets with random pairs of each fully judged package for each reviewer. Return the paths of the sheets.
@@ -37,29 +40,35 @@ def write_reviews(round_path: Path, reviewers: Sequence[str]) -> list[Path]:
     """
     annotation_round = open_round(round_path)
     package_standings = standings(round_path, annotation_round)
-    sheets = []
+    sheet_paths = []
     for reviewer in reviewers:
+        # A reviewer's sheets are in a folder of this name.
         if "/" in reviewer or problem_of(reviewer):
-            raise InputError(f"expected a reviewer's name that can be a folder's name, found {reviewer[:80]!r}")
+            raise InputError(
+                f"expected a reviewer's name that can be a folder's name, found {reviewer[:_SHOWN_CHARACTERS]!r}"
+            )
         folder = round_path / "reviews" / reviewer
         for standing in package_standings:
             package = standing.package
             if standing.missing or package.state == "accepted":
                 log.info("no review of %s: %s, %d unjudged", package.stem, package.state, len(standing.missing))
                 continue
-            pairs: dict[Pair, dict[str, Any]] = {
-                pair: {} for pair in draw_pairs(standing, reviewer, annotation_round.rule)
-            }
-            write_package(folder, package.stem, tasks_of(round_path, package, "review", pairs))
-            sheets.append(folder / f"{package.stem}.csv")
-    return sheets
+            # Without label, so that the reviewer judges independently.
+            pair_fields: dict[Pair, dict[str, Any]] = {}
+            for pair in draw_pairs(standing, reviewer, annotation_round.rule):
+                pair_fields[pair] = {}
+            tasks = tasks_of(round_path, package, "review", pair_fields)
+            write_package(folder, package.stem, tasks)
+            sheet_paths.append(folder / f"{package.stem}.csv")
+    return sheet_paths
 
 
 def draw_pairs(standing: Standing, reviewer: str, rule: Rule) -> set[Pair]:
     """Draw the pairs that a reviewer judges in a package's present version. Small packages are drawn completely."""
-    pairs = {"\n".join(pair): pair for pair in standing.pairs}
-    chosen = draw(pairs, rule.review_pairs, f"{rule.seed} {reviewer} {standing.package.stem}")
-    return {pairs[key] for key in chosen}
+    # The draw takes texts. An id contains no line end, so each pair has its own text.
+    pair_by_key = {"\n".join(pair): pair for pair in standing.pairs}
+    drawn_keys = draw(pair_by_key, rule.review_pairs, f"{rule.seed} {reviewer} {standing.package.stem}")
+    return {pair_by_key[key] for key in drawn_keys}
 
 
 def write_disputes(round_path: Path) -> tuple[list[Path], int]:
@@ -67,21 +76,31 @@ def write_disputes(round_path: Path) -> tuple[list[Path], int]:
     annotation_round = open_round(round_path)
     folder = round_path / "adjudication"
     choices = annotation_round.asked.choices
-    sheets: list[Path] = []
+    sheet_paths: list[Path] = []
     pair_count = 0
     for standing in standings(round_path, annotation_round):
-        votes_shown: dict[Pair, dict[str, str]] = {}
+        pair_fields: dict[Pair, dict[str, str]] = {}
         for pair in standing.disputed:
-            votes = Counter(standing.votes(pair).values())
-            # Of two choices, both are shown. Of the eight error categories, those with a vote are shown.
-            shown = [choice for choice in choices if len(choices) == 2 or votes[choice.label]]
-            votes_shown[pair] = {"said": ", ".join(f"{choice.name} {votes[choice.label]}" for choice in shown)}
-        if votes_shown:
+            pair_fields[pair] = {"said": _vote_text(standing, pair, choices)}
+        if pair_fields:
             package = standing.package
-            write_package(folder, package.stem, tasks_of(round_path, package, "adjudication", votes_shown))
-            sheets.append(folder / f"{package.stem}.csv")
-        pair_count += len(votes_shown)
-    return sheets, pair_count
+            tasks = tasks_of(round_path, package, "adjudication", pair_fields)
+            write_package(folder, package.stem, tasks)
+            sheet_paths.append(folder / f"{package.stem}.csv")
+        pair_count += len(pair_fields)
+    return sheet_paths, pair_count
+
+
+def _vote_text(standing: Standing, pair: Pair, choices: Sequence[Choice]) -> str:
+    """Return the number of votes for each choice, without names of people."""
+    vote_counts = Counter(standing.votes(pair).values())
+    # Of two choices, both are shown. Of the eight error categories, those with a vote are shown.
+    show_all = len(choices) == 2
+    parts = []
+    for choice in choices:
+        if show_all or vote_counts[choice.label]:
+            parts.append(f"{choice.name} {vote_counts[choice.label]}")
+    return ", ".join(parts)
 
 
 def check_packages(round_path: Path) -> Report:
@@ -90,13 +109,18 @@ def check_packages(round_path: Path) -> Report:
         annotation_round = open_round(round_path)
         package_standings = standings(round_path, annotation_round)
         decisions = [_decide(standing, annotation_round.rule) for standing in package_standings]
+        # Files of new versions are written before round.json, so that a kill changes no state.
         for standing, (package, _) in zip(package_standings, decisions, strict=True):
-            if package.version > standing.package.version:  # written before round.json, so that a kill changes no state
+            if package.version > standing.package.version:
                 labels = {pair: {"label": standing.label(pair)} for pair in standing.pairs}
                 tasks = tasks_of(round_path, package, "annotation", labels)
                 write_package(round_path / PACKAGES, package.stem, tasks, round_path / STUDIO)
         # Always write round.json, because writing also removes a killed process's temporary file.
-        write_round(round_path, replace(annotation_round, packages=[package for package, _ in decisions]))
+        decided_packages = [package for package, _ in decisions]
+        write_round(round_path, replace(annotation_round, packages=decided_packages))
+
+    # Report the agreement between people, and the packages.
+    # A pair of a package is judged by annotators and reviewers, and both count as people.
     votes: dict[tuple[str, Pair], Mapping[str, int]] = {}
     for standing in package_standings:
         for pair in standing.pairs:
@@ -107,18 +131,22 @@ def check_packages(round_path: Path) -> Report:
         rows.append(_row(standing, package, verdict))
         accuracies.append(fraction_rounded_down(verdict.accuracy))
     figures = {"packages": rows, "cohen": cohen_of(votes), "fleiss": fleiss_of(votes)}
-    return Report(figures, _text_of(figures), tables=[_package_table(rows, accuracies), _kappa_table(figures)])
+    tables = [_package_table(rows, accuracies), _kappa_table(figures)]
+    return Report(figures, _text_of(figures), tables=tables)
 
 
 def _decide(standing: Standing, rule: Rule) -> tuple[Package, Verdict]:
     """Return a package in its new state, and the verdict on it."""
-    package, digest = standing.package, standing.digest
+    package = standing.package
+    digest = standing.digest
     if package.state == "accepted" and package.labels != digest:
         log.warning("package %s: labels changed after it was accepted, so it is checked again", package.name)
         package = replace(package, state="open", labels="")
+    # The verdict is also computed for packages that are already decided, for the report.
     verdict = judge_package(package.pairs, _reviews(standing, rule), rule)
     if standing.missing or package.state == "accepted" or not verdict.reviewed:
         return package, verdict
+    # Enough people reviewed the package, so this version is decided.
     is_accepted = not verdict.refusal
     verdicts = [*package.verdicts, Reviewed(package.version, is_accepted, dict(verdict.reviews))]
     if is_accepted:
@@ -138,6 +166,7 @@ def _reviews(standing: Standing, rule: Rule) -> dict[str, list[bool | None]]:
         for reviewer, label in labels.items():
             if reviewer not in drawn_by_reviewer:
                 drawn_by_reviewer[reviewer] = draw_pairs(standing, reviewer, rule)
+            # People must not review their own annotations, nor choose the pairs of a review.
             if pair in drawn_by_reviewer[reviewer] and reviewer not in standing.annotations.get(pair, {}):
                 annotated = standing.reviewed(pair)
                 answers.setdefault(reviewer, []).append(None if annotated is None else label == annotated)
@@ -145,25 +174,35 @@ def _reviews(standing: Standing, rule: Rule) -> dict[str, list[bool | None]]:
 
 
 def _row(standing: Standing, package: Package, verdict: Verdict) -> dict[str, Any]:
-    missing, old = len(standing.missing), standing.package
-    reason = "" if package.state == "accepted" else verdict.refusal
-    if missing:
-        reason = f"{missing:,} pairs are not judged"
+    """Return the report's row of a package. ``package`` is the package in its new state."""
+    checked_package = standing.package
+    unjudged_count = len(standing.missing)
+    reason = ""
+    if unjudged_count:
+        reason = f"{unjudged_count:,} pairs are not judged"
+    elif package.state != "accepted":
+        reason = verdict.refusal
+    accuracy = None
+    if verdict.accuracy is not None:
+        accuracy = percent_rounded_down(verdict.accuracy)
+    state: str = package.state
+    if package.version > checked_package.version:
+        state = f"sent back as version {package.version}"
     return {
-        "package": old.name,
-        "version": old.version,
-        "pairs": old.pairs,
-        "judged": old.pairs - missing,
+        "package": checked_package.name,
+        "version": checked_package.version,
+        "pairs": checked_package.pairs,
+        "judged": checked_package.pairs - unjudged_count,
         "disputed": len(standing.disputed),
         "ties": len(standing.ties),
         "reviews": dict(verdict.reviews),
-        "accuracy": None if verdict.accuracy is None else percent_rounded_down(verdict.accuracy),
-        "state": f"sent back as version {package.version}" if package.version > old.version else package.state,
+        "accuracy": accuracy,
+        "state": state,
         "why": reason,
     }
 
 
-def _shown_reviews(row: Mapping[str, Any]) -> str:
+def _format_reviews(row: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {right}/{judged}" for name, (right, judged) in row["reviews"].items())
 
 
@@ -172,7 +211,8 @@ def _package_table(rows: Sequence[Mapping[str, Any]], accuracies: Sequence[float
     columns = list(rows[0]) if rows else ["package"]
     cells = []
     for row, accuracy in zip(rows, accuracies, strict=True):
-        cells.append(list({**row, "reviews": _shown_reviews(row), "accuracy": accuracy}.values()))
+        table_row = dict(row) | {"reviews": _format_reviews(row), "accuracy": accuracy}
+        cells.append(list(table_row.values()))
     return Table(columns, cells, "packages", percent_columns=("accuracy",))
 
 
@@ -191,7 +231,7 @@ def _text_of(figures: Mapping[str, Any]) -> str:
         if row["ties"]:
             line += f", {row['ties']:,} ties"
         if row["reviews"]:
-            line += f"; {_shown_reviews(row)}; accuracy {row['accuracy']}"
+            line += f"; {_format_reviews(row)}; accuracy {row['accuracy']}"
         line += f"; {row['state']}"
         if row["why"]:
             line += f"; {row['why']}"
@@ -200,6 +240,6 @@ def _text_of(figures: Mapping[str, Any]) -> str:
     if figures["fleiss"]["pairs"]:
         kappas.append((f"Fleiss' kappa of {figures['fleiss']['people']} people a pair", figures["fleiss"]))
     for name, kappa in kappas:
-        shown = "-" if kappa["kappa"] is None else f"{kappa['kappa']:.3f}"
-        lines.append(f"{name}: {shown} ({kappa['pairs']:,} pairs)")
+        kappa_text = "-" if kappa["kappa"] is None else f"{kappa['kappa']:.3f}"
+        lines.append(f"{name}: {kappa_text} ({kappa['pairs']:,} pairs)")
     return "\n".join(lines)

@@ -63,9 +63,9 @@ def export_round(
         package_size=package_size,
         rule=Rule(review_pairs=review_pairs),
     )
-    pairs, queries, packages = exported.pairs, exported.queries, exported.packages
-    text = f"{pairs:,} pairs of {queries:,} queries in {packages:,} packages: {round}"
-    return Written((round,), text, {"pairs": pairs, "queries": queries, "packages": packages})
+    counts = {"pairs": exported.pairs, "queries": exported.queries, "packages": exported.packages}
+    text = f"{exported.pairs:,} pairs of {exported.queries:,} queries in {exported.packages:,} packages: {round}"
+    return Written((round,), text, counts)
 
 
 @verb()
@@ -104,7 +104,11 @@ def import_judgments(
 
 
 @verb()
-def draw_reviews(round: RoundPath, *, reviewers: Sequence[Annotated[str, Shown("NAME")]]) -> Written:
+def draw_reviews(
+    round: RoundPath,
+    *,
+    reviewers: Sequence[Annotated[str, Shown("NAME")]],
+) -> Written:
     """Draw random pairs of each judged package for reviewers (A.3).
 
     Writes ROUND/reviews/NAME/PACKAGE.csv, .jsonl and .json (tasks for Label Studio) for every package that is fully
@@ -126,8 +130,8 @@ def draw_reviews(round: RoundPath, *, reviewers: Sequence[Annotated[str, Shown("
     """
     from builders.annotate.review import write_reviews
 
-    sheets = write_reviews(round, reviewers)
-    return Written(tuple(sheets), "\n".join(map(str, sheets)))
+    sheet_paths = write_reviews(round, reviewers)
+    return Written(tuple(sheet_paths), "\n".join(map(str, sheet_paths)))
 
 
 @verb(formats=TABLE_FORMATS)
@@ -176,9 +180,10 @@ def collect_disagreements(round: RoundPath) -> Written:
     """
     from builders.annotate.review import write_disputes
 
-    sheets, pair_count = write_disputes(round)
-    text = "\n".join([*map(str, sheets), f"{pair_count:,} pairs to decide"])
-    return Written(tuple(sheets), text, {"pairs": pair_count})
+    sheet_paths, pair_count = write_disputes(round)
+    text_lines = list(map(str, sheet_paths))
+    text_lines.append(f"{pair_count:,} pairs to decide")
+    return Written(tuple(sheet_paths), "\n".join(text_lines), {"pairs": pair_count})
 
 
 @verb(formats=TABLE_FORMATS)

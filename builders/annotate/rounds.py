@@ -34,26 +34,39 @@ from builders.core.files import alone, sha256_of, write_bytes
 from builders.core.typed import Count, Sha256, json_lines, read_json
 from builders.store.reader import Release
 
-ROUND, PACKAGES, STUDIO, JUDGMENTS = "round.json", "packages", "label-studio", "judgments"
+# Names in a round's directory.
+ROUND = "round.json"
+PACKAGES = "packages"
+STUDIO = "label-studio"
+JUDGMENTS = "judgments"
+
 Kind = Literal["annotation", "review", "adjudication", "model"]
 Asked = Literal["relevance", "errors"]
 Id = Annotated[str, Meta(min_length=1, max_length=1_000, pattern=r"\A[^\s\x00]+\Z")]
-Name = Annotated[str, Meta(min_length=1, max_length=200)]
-Version = Annotated[int, Meta(ge=1, le=1_000_000)]  # a package's version increases by 1 when it is sent back
+_LONGEST_NAME = 200  # characters
+Name = Annotated[str, Meta(min_length=1, max_length=_LONGEST_NAME)]
+# A package's version increases by 1 when it is sent back.
+Version = Annotated[int, Meta(ge=1, le=1_000_000)]
 Label = Annotated[int, Meta(ge=0, le=8)]
 Time = Annotated[datetime, Meta(tz=True)]
+# Years of judgments.
+_EARLIEST_YEAR = 1971
+_LATEST_YEAR = 2999
 Pair = tuple[str, str]  # query id, passage id
 
-# Label of each answer that people write into a sheet.
-_ANSWERS = {
-    **dict.fromkeys(("1", "yes", "true", "对", "是", "相关"), 1),
-    **dict.fromkeys(("0", "no", "false", "错", "否", "不相关"), 0),
-}
+# Answers that people write into a sheet.
+_POSITIVE_ANSWERS = ("1", "yes", "true", "对", "是", "相关")
+_NEGATIVE_ANSWERS = ("0", "no", "false", "错", "否", "不相关")
 
 
 def answer_of(cell: str) -> int | None:
     """Return the label of an answer in a sheet, such as "1" or "yes": 1 or 0, or None for an unknown answer."""
-    return _ANSWERS.get(cell.strip().lower())
+    answer = cell.strip().lower()
+    if answer in _POSITIVE_ANSWERS:
+        return 1
+    if answer in _NEGATIVE_ANSWERS:
+        return 0
+    return None
 
 
 class Choice(NamedTuple):
@@ -92,8 +105,12 @@ class Question:
         """Return the label of the choice whose number or name is ``text``, or None if no choice fits."""
         if self.name == "relevance":
             return answer_of(text)
+        # English names are accepted in any spelling: False negative, false_negative, false-negative.
         answer = text.strip().lower().replace("_", " ").replace("-", " ")
-        return next((c.label for c in self.choices if answer in (str(c.label), c.name, c.english)), None)
+        for choice in self.choices:
+            if answer in (str(choice.label), choice.name, choice.english):
+                return choice.label
+        return None
 
 
 RELEVANCE = Question(
@@ -151,64 +168,90 @@ class Judgment(Ids, frozen=True, rename="kebab", omit_defaults=True, forbid_unkn
     question: Asked = "relevance"
 
     def __post_init__(self) -> None:
-        lowest, highest = int(self.question == "errors"), QUESTIONS[self.question].highest[self.kind == "model"]
-        for is_right, problem in (
-            (lowest <= self.label <= highest, f"label: expected {lowest} to {highest} for the kind {self.kind}"),
-            ((self.model is not None) == (self.kind == "model"), "model: expected for the kind model and for no other"),
-            (0 < len(self.annotator) <= 200, "annotator: expected a name of at most 200 characters"),
-            (visible(self.annotator) == self.annotator, "annotator: expected a name without control characters"),
-            (1970 < self.time.year < 3000, "time: expected a year from 1971 to 2999"),
-        ):
-            if not is_right:
-                raise ValueError(problem)
+        is_by_model = self.kind == "model"
+        lowest = 1 if self.question == "errors" else 0
+        highest = QUESTIONS[self.question].highest[is_by_model]
+        if not lowest <= self.label <= highest:
+            raise ValueError(f"label: expected {lowest} to {highest} for the kind {self.kind}")
+        if (self.model is not None) != is_by_model:
+            raise ValueError("model: expected for the kind model and for no other")
+        if not 0 < len(self.annotator) <= _LONGEST_NAME:
+            raise ValueError(f"annotator: expected a name of at most {_LONGEST_NAME} characters")
+        if visible(self.annotator) != self.annotator:
+            raise ValueError("annotator: expected a name without control characters")
+        if not _EARLIEST_YEAR <= self.time.year <= _LATEST_YEAR:
+            raise ValueError(f"time: expected a year from {_EARLIEST_YEAR} to {_LATEST_YEAR}")
 
     @property
-    def place(self) -> tuple[str, int, str, str, Pair]:
+    def identity(self) -> tuple[str, int, str, str, Pair]:
         """The key of a judgment. If several judgments have the same key, only the latest judgment counts."""
         return self.package, self.version, self.kind, self.annotator, self.pair
 
 
-def encoded(judgment: Judgment) -> bytes:
+def encode_judgment(judgment: Judgment) -> bytes:
     """Encode a judgment as a JSON line."""
-    return msgspec.json.encode(msgspec.structs.replace(judgment, time=judgment.time.astimezone(UTC))) + b"\n"
+    # The same time in two zones must give the same bytes, because a file is named by its SHA-256.
+    in_utc = msgspec.structs.replace(judgment, time=judgment.time.astimezone(UTC))
+    return msgspec.json.encode(in_utc) + b"\n"
 
 
-def read_judgments(round_: Path) -> list[Judgment]:
+def read_judgments(round_path: Path) -> list[Judgment]:
     """Return every judgment of a round once, ordered by time.
 
     Raises :class:`InputError` if a file's SHA-256 differs from its name, or if a line is not a judgment.
     """
-    found: dict[Judgment, None] = {}
-    for path in sorted(path for path in (round_ / JUDGMENTS).glob("*.jsonl") if not path.name.startswith(".")):
+    # A judgment may be in several files of two copies of the round.
+    judgments: dict[Judgment, None] = {}
+    for path in sorted((round_path / JUDGMENTS).glob("*.jsonl")):
+        if path.name.startswith("."):  # a temporary file
+            continue
         if sha256_of(path) != path.stem:
             raise InputError("was changed: its SHA-256 differs from its name; restore the original", path=path)
-        found |= dict.fromkeys(judgment for _, judgment in json_lines(path, Judgment))
-    return sorted(found, key=lambda judgment: judgment.time)
+        for _, judgment in json_lines(path, Judgment):
+            judgments[judgment] = None
+    return sorted(judgments, key=lambda judgment: judgment.time)
 
 
-def add_judgments(round_: Path, judgments: Sequence[Judgment], timed: bool = True) -> int:
+def add_judgments(round_path: Path, judgments: Sequence[Judgment], timed: bool = True) -> int:
     """Add new judgments to a round as one file, and return their number.
 
     The file appears when it is complete. A lock makes two processes take turns. Adding judgments a second time changes
     nothing. If ``timed`` is False, the time of each judgment is the time of the import. An untimed judgment is new only
     if its label or note differs from the person's latest judgment of the pair in this version of the package.
     """
-    folder = round_ / JUDGMENTS
+    folder = round_path / JUDGMENTS
     with alone(folder, folder, wait=True):
         folder.mkdir(exist_ok=True)
-        known = dict.fromkeys(read_judgments(round_))
-        if timed:
-            new = [each for each in dict.fromkeys(judgments) if each not in known]
-        else:
-            latest = {each.place: (each.label, each.note) for each in known}
-            imported = {each.place: each for each in judgments}  # the last judgment of a repeated pair wins
-            new = [each for each in imported.values() if latest.get(each.place) != (each.label, each.note)]
-        for left in folder.glob(".*.tmp*"):  # left by killed processes: no other process has the lock
-            left.unlink()
-        if new:
-            content = b"".join(map(encoded, new))
+        earlier = read_judgments(round_path)
+        new_judgments = _new_timed(judgments, earlier) if timed else _new_untimed(judgments, earlier)
+        # Killed processes leave temporary files. No other process writes now, because this process has the lock.
+        for temporary_path in folder.glob(".*.tmp*"):
+            temporary_path.unlink()
+        if new_judgments:
+            content = b"".join(map(encode_judgment, new_judgments))
             write_bytes(folder / f"{hashlib.sha256(content).hexdigest()}.jsonl", content)
-    return len(new)
+    return len(new_judgments)
+
+
+def _new_timed(judgments: Sequence[Judgment], earlier: Sequence[Judgment]) -> list[Judgment]:
+    """Return the judgments that are not in ``earlier``, each once."""
+    earlier_judgments = set(earlier)
+    return [judgment for judgment in dict.fromkeys(judgments) if judgment not in earlier_judgments]
+
+
+def _new_untimed(
+    judgments: Sequence[Judgment],
+    earlier_judgments: Sequence[Judgment],
+) -> list[Judgment]:
+    """Return the judgments whose label or note differs from the latest of ``earlier_judgments``, ordered by time."""
+    latest = {judgment.identity: (judgment.label, judgment.note) for judgment in earlier_judgments}
+    # The last of a repeated pair wins.
+    last_judgments = {judgment.identity: judgment for judgment in judgments}
+    new_judgments = []
+    for identity, judgment in last_judgments.items():
+        if latest.get(identity) != (judgment.label, judgment.note):
+            new_judgments.append(judgment)
+    return new_judgments
 
 
 State = Literal["open", "sent back", "accepted"]
@@ -289,33 +332,39 @@ def fingerprint_of(release: Release, split: str) -> str:
     return hashlib.sha256(parts.encode()).hexdigest()
 
 
-def open_round(path: Path, question: Asked | None = None) -> Round:
-    """Return the round in ``path``. Raises :class:`InputError` if ``path`` is no round or asks another question."""
+def open_round(round_path: Path, expected_question: Asked | None = None) -> Round:
+    """Return the round in ``round_path``. Raises :class:`InputError` for no round, and for another question."""
     try:
-        found = read_json(path / ROUND, Round)
+        annotation_round = read_json(round_path / ROUND, Round)
     except (FileNotFoundError, NotADirectoryError):
-        raise InputError(f"not a round (no {ROUND}); create a round with `annotate export`", path=path) from None
-    if question not in (None, found.question):
-        raise InputError(f"asks for {found.question}; expected a round that asks for {question}", path=path)
-    return found
+        raise InputError(f"not a round (no {ROUND}); create a round with `annotate export`", path=round_path) from None
+    if expected_question not in (None, annotation_round.question):
+        raise InputError(
+            f"asks for {annotation_round.question}; expected a round that asks for {expected_question}", path=round_path
+        )
+    return annotation_round
 
 
-def write_round(path: Path, found: Round) -> None:
-    """Write ``round.json`` into the directory ``path``."""
-    write_bytes(path / ROUND, msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
+def write_round(round_path: Path, annotation_round: Round) -> None:
+    """Write ``round.json`` into the directory ``round_path``."""
+    indented = msgspec.json.format(msgspec.json.encode(annotation_round), indent=1)
+    write_bytes(round_path / ROUND, indented + b"\n")
 
 
-def items_of(path: Path, package: Package) -> list[Item]:
+def items_of(round_path: Path, package: Package) -> list[Item]:
     """Return the pairs of a package with their texts, in order.
 
     Raises :class:`InputError` if the file is missing, repeats a pair, or has another size than in ``round.json``.
     """
-    file = path / PACKAGES / f"{package.name}.jsonl"
-    found = [item for _, item in json_lines(file, Item)]
-    pairs = {item.pair for item in found}
-    if not len(found) == len(pairs) == package.pairs:
-        raise InputError(f"has {len(pairs):,} pairs in {len(found):,} lines; expected {package.pairs:,}", path=file)
-    return found
+    # The pairs of all versions of a package are the same, so only version 1 is read.
+    package_path = round_path / PACKAGES / f"{package.name}.jsonl"
+    items = [item for _, item in json_lines(package_path, Item)]
+    distinct_pairs = {item.pair for item in items}
+    if not len(items) == len(distinct_pairs) == package.pairs:
+        raise InputError(
+            f"has {len(distinct_pairs):,} pairs in {len(items):,} lines; expected {package.pairs:,}", path=package_path
+        )
+    return items
 
 
 @dataclass
@@ -336,12 +385,13 @@ class Standing:
     @property
     def disputed(self) -> list[Pair]:
         """The pairs that no adjudicator decided and that got different labels from annotators or reviewers."""
-        return [
-            pair
-            for pair in self.pairs
-            if pair not in self.adjudications
-            and len({*self.annotations.get(pair, {}).values(), *self.reviews.get(pair, {}).values()}) > 1
-        ]
+        disputed_pairs = []
+        for pair in self.pairs:
+            labels = set(self.annotations.get(pair, {}).values())
+            labels.update(self.reviews.get(pair, {}).values())
+            if len(labels) > 1 and pair not in self.adjudications:
+                disputed_pairs.append(pair)
+        return disputed_pairs
 
     @property
     def ties(self) -> list[Pair]:
@@ -360,8 +410,12 @@ class Standing:
 
     def annotated(self, pair: Pair) -> int | None:
         """Return the label that most annotators of a pair gave, or None for a tie or an unjudged pair."""
-        first, second = [*Counter(self.annotations.get(pair, {}).values()).most_common(2), (None, 0), (None, 0)][:2]
-        return first[0] if first[1] > second[1] else None
+        label_counts = Counter(self.annotations.get(pair, {}).values()).most_common(2)
+        if not label_counts:
+            return None
+        top_label, top_votes = label_counts[0]
+        is_tie = len(label_counts) > 1 and label_counts[1][1] == top_votes
+        return None if is_tie else top_label
 
     def reviewed(self, pair: Pair) -> int | None:
         """Return the label to compare with reviews: the label of most annotators or, for a tie, the adjudicator's.
@@ -379,24 +433,31 @@ class Standing:
         return self.adjudications.get(pair, self.annotated(pair))
 
 
-def standings(round_: Path, found: Round) -> list[Standing]:
+def standings(round_path: Path, annotation_round: Round) -> list[Standing]:
     """Return the judgments of each package of a round."""
-    every = {
-        package.name: Standing(package, dict.fromkeys(item.pair for item in items_of(round_, package)))
-        for package in found.packages
-    }
-    for each in read_judgments(round_):  # ordered by time, so a person's latest judgment overwrites earlier judgments
-        standing = every.get(each.package)
-        if (
-            not standing
-            or each.question != found.question
-            or each.version != standing.package.version
-            or each.pair not in standing.pairs
-        ):
+    by_package: dict[str, Standing] = {}
+    for package in annotation_round.packages:
+        pairs = dict.fromkeys(item.pair for item in items_of(round_path, package))
+        by_package[package.name] = Standing(package, pairs)
+    # Judgments are ordered by time, so a person's latest judgment overwrites earlier judgments.
+    for judgment in read_judgments(round_path):
+        standing = by_package.get(judgment.package)
+        if not standing or not _counts_for(judgment, standing, annotation_round):
             continue
-        if each.kind == "adjudication":
-            standing.adjudications[each.pair] = each.label
-        elif each.kind != "model":
-            votes = standing.annotations if each.kind == "annotation" else standing.reviews
-            votes.setdefault(each.pair, {})[each.annotator] = each.label
-    return list(every.values())
+        pair = judgment.pair
+        if judgment.kind == "annotation":
+            standing.annotations.setdefault(pair, {})[judgment.annotator] = judgment.label
+        elif judgment.kind == "review":
+            standing.reviews.setdefault(pair, {})[judgment.annotator] = judgment.label
+        elif judgment.kind == "adjudication":
+            standing.adjudications[pair] = judgment.label
+    return list(by_package.values())
+
+
+def _counts_for(judgment: Judgment, standing: Standing, annotation_round: Round) -> bool:
+    """True if a judgment answers the round's question about a pair of the package's present version."""
+    return (
+        judgment.question == annotation_round.question
+        and judgment.version == standing.package.version
+        and judgment.pair in standing.pairs
+    )

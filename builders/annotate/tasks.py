@@ -2,7 +2,6 @@
 
 import csv
 import io
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -46,9 +45,10 @@ from builders.sources.source_tables import find_tables, open_table
 from builders.store.reader import Release
 
 COLUMNS = ("package", "version", "kind", "query-id", "corpus-id", "query", "passage", "said", "label", "note")
-_NEEDED = ("package", "version", "kind", "query-id", "corpus-id", "label")
-_FORMULA = tuple("=+-@\t\r")  # first characters of a formula in spreadsheets
-# Chinese words of one character, such as 的, would be highlighted too often. Numbers and Latin words may be short.
+_REQUIRED_COLUMNS = ("package", "version", "kind", "query-id", "corpus-id", "label")
+_TEXT_COLUMNS = ("query", "passage", "said")  # for people to read; the import ignores them
+_FORMULA_STARTS = tuple("=+-@\t\r")  # first characters of a formula in spreadsheets
+_SHOWN_CHARACTERS = 80  # of a wrong value in an error
 # A key such as 1 or 0 selects a choice. Label Studio's Ctrl+Enter submits the task. Exports have the choice's alias.
 _CONFIG = """\
 <View>
@@ -83,77 +83,113 @@ class Task(Item, frozen=True, rename="kebab"):
     label: int | None = None
 
 
-def tasks_of(round_: Path, package: Package, kind: Kind, pairs: Mapping[Pair, Mapping[str, Any]]) -> list[Task]:
-    """Return tasks for some ``pairs`` of a package. The values of ``pairs`` set the fields ``said`` or ``label``."""
-    return [
-        Task(*msgspec.structs.astuple(item), package.name, package.version, kind, **pairs[item.pair])  # type: ignore[call-arg]
-        for item in items_of(round_, package)
-        if item.pair in pairs
-    ]
+def tasks_of(
+    round_path: Path,
+    package: Package,
+    judgment_kind: Kind,
+    pair_fields: Mapping[Pair, Mapping[str, Any]],
+) -> list[Task]:
+    """Return tasks for some pairs of a package. ``pair_fields`` maps each pair to its field ``said`` or ``label``."""
+    tasks = []
+    for item in items_of(round_path, package):
+        if item.pair in pair_fields:
+            item_fields = msgspec.structs.asdict(item)
+            task = Task(
+                **item_fields,
+                package=package.name,
+                version=package.version,
+                kind=judgment_kind,
+                **pair_fields[item.pair],
+            )
+            tasks.append(task)
+    return tasks
 
 
 def config_of(question: Question) -> str:
     """Return Label Studio's labelling interface for a question. A tooltip explains each choice."""
-    choices = (
-        f'    <Choice value="{choice.name}" alias="{choice.label}" hotkey="{choice.label}"'
-        + f' hint="{choice.means}"' * bool(choice.means)
-        + "/>"
-        for choice in question.choices
-    )
-    return _CONFIG.format(text=question.text, hint=question.hint, choices="\n".join(choices))
+    choice_lines = []
+    for choice in question.choices:
+        # A click or the key selects the choice. Exports have the alias.
+        tooltip = f' hint="{choice.means}"' if choice.means else ""
+        choice_lines.append(
+            f'    <Choice value="{choice.name}" alias="{choice.label}" hotkey="{choice.label}"{tooltip}/>'
+        )
+    return _CONFIG.format(text=question.text, hint=question.hint, choices="\n".join(choice_lines))
 
 
-def write_package(folder: Path, stem: str, tasks: Sequence[Task], studio: Path | None = None) -> None:
-    """Write ``STEM.csv``, ``.jsonl`` and ``.json`` to ``folder``, but the ``.json`` to ``studio`` if that is given."""
-    write_sheet(folder / f"{stem}.csv", tasks)
-    write_lines(folder / f"{stem}.jsonl", tasks)
-    write_tasks((studio or folder) / f"{stem}.json", tasks)
+def write_package(
+    folder: Path,
+    file_stem: str,
+    tasks: Sequence[Task],
+    studio_folder: Path | None = None,
+) -> None:
+    """Write ``STEM.csv``, ``.jsonl`` and ``.json`` to ``folder``. ``studio_folder`` is another folder for ``.json``."""
+    write_sheet(folder / f"{file_stem}.csv", tasks)
+    write_lines(folder / f"{file_stem}.jsonl", tasks)
+    write_tasks((studio_folder or folder) / f"{file_stem}.json", tasks)
 
 
-def write_sheet(path: Path, tasks: Sequence[Task]) -> None:
+def write_sheet(sheet_path: Path, tasks: Sequence[Task]) -> None:
     """Write a CSV for spreadsheets: UTF-8 with a byte order mark, and no cell that would be read as a formula."""
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
+    sheet_text = io.StringIO(newline="")
+    writer = csv.writer(sheet_text, lineterminator="\n")
     writer.writerow(COLUMNS)
-    for row in map(msgspec.to_builtins, tasks):
-        cells = ["" if row.get(name) is None else str(row[name]) for name in COLUMNS]
-        writer.writerow([f"'{cell}" if cell.startswith(_FORMULA) else cell for cell in cells])
-    _write(path, f"\ufeff{text.getvalue()}")
+    for task in tasks:
+        row = msgspec.to_builtins(task)
+        writer.writerow([_sheet_cell(row.get(column)) for column in COLUMNS])
+    byte_order_mark = "\ufeff"
+    _write_with_backup(sheet_path, byte_order_mark + sheet_text.getvalue())
 
 
-def write_lines(path: Path, tasks: Sequence[Task]) -> None:
+def _sheet_cell(value: Any) -> str:
+    """Format a value, with an apostrophe before a text that a spreadsheet would read as a formula."""
+    if value is None:
+        return ""
+    cell = str(value)
+    return f"'{cell}" if cell.startswith(_FORMULA_STARTS) else cell
+
+
+def write_lines(lines_path: Path, tasks: Sequence[Task]) -> None:
     """Write the tasks as JSON lines."""
-    _write(path, "".join(msgspec.json.encode(task).decode() + "\n" for task in tasks))
+    _write_with_backup(lines_path, "".join(msgspec.json.encode(task).decode() + "\n" for task in tasks))
 
 
-def _write(path: Path, text: str) -> None:
+def _write_with_backup(path: Path, text: str) -> None:
     """Write a file that people fill in. An existing file with another text is renamed to ``NAME.1``, ``NAME.2`` ..."""
     if path.exists() and path.read_bytes() != text.encode():
-        names = (path.with_name(f"{path.name}.{number}") for number in itertools.count(1))
-        backup = next(name for name in names if not name.exists())
-        path.rename(backup)
-        log.warning("%s: the existing file has another text, so it was renamed to %s", path, backup.name)
+        number = 1
+        while path.with_name(f"{path.name}.{number}").exists():
+            number += 1
+        backup_path = path.with_name(f"{path.name}.{number}")
+        path.rename(backup_path)
+        log.warning("%s: the existing file has another text, so it was renamed to %s", path, backup_path.name)
     write_text(path, text)
 
 
-def write_tasks(path: Path, tasks: Sequence[Task], by: str = "") -> None:
+def write_tasks(tasks_path: Path, tasks: Sequence[Task], model_name: str = "") -> None:
     """Write tasks as the JSON list that Label Studio imports. A task's label becomes a prediction.
 
-    ``by`` names the model that gave the labels. If ``by`` is empty, the labels are from the package's previous version.
+    ``model_name`` names the model that gave the labels. If ``model_name`` is empty, the labels are from the package's
+    previous version.
     """
-    write_text(path, "[\n" + ",\n".join(msgspec.json.encode(_studio(task, by)).decode() for task in tasks) + "\n]\n")
+    encoded_tasks = [msgspec.json.encode(_studio_task(task, model_name)).decode() for task in tasks]
+    write_text(tasks_path, "[\n" + ",\n".join(encoded_tasks) + "\n]\n")
 
 
-def _studio(task: Task, by: str) -> dict[str, Any]:
-    row, terms = msgspec.to_builtins(task), common_terms(task.query, task.passage)
+def _studio_task(task: Task, model_name: str) -> dict[str, Any]:
+    """Return a task in Label Studio's format. ``model_name`` is that of :func:`write_tasks`."""
+    row = msgspec.to_builtins(task)
+    terms = common_terms(task.query, task.passage)
     # The plain query is for Label Studio's list of tasks, which shows no HTML.
     data = {key: row[key] for key in ("package", "version", "kind", "query-id", "corpus-id", "query", "said")}
-    data |= {"query_html": marked(task.query, terms), "passage_html": marked(task.passage, terms)}
+    data["query_html"] = marked(task.query, terms)
+    data["passage_html"] = marked(task.passage, terms)
     if task.label is None:
         return {"data": data}
-    choice = {"from_name": "label", "to_name": "passage", "type": "choices", "value": {"choices": [str(task.label)]}}
-    model = by or f"version {task.version - 1}"
-    return {"data": data, "predictions": [{"model_version": model, "result": [choice]}]}
+    value = {"choices": [str(task.label)]}
+    choice = {"from_name": "label", "to_name": "passage", "type": "choices", "value": value}
+    model_version = model_name or f"version {task.version - 1}"
+    return {"data": data, "predictions": [{"model_version": model_version, "result": [choice]}]}
 
 
 @dataclass(frozen=True)
@@ -166,65 +202,97 @@ class Exported:
 
 
 def export_pool(
-    round_path: Path, release: Release, *, pool: Path, split: str, unjudged_only: bool, package_size: int, rule: Rule
+    round_path: Path,
+    release: Release,
+    *,
+    pool: Path,
+    split: str,
+    unjudged_only: bool,
+    package_size: int,
+    rule: Rule,
 ) -> Exported:
     """Write the pairs of a pool as the round ``round_path``, which must not exist.
 
     Raises :class:`InputError` if the pool has no pair to judge, or a pair that the release lacks.
     """
-    chosen = [pair.pair for pair in read_pool(pool) if not (unjudged_only and pair.judged is not None)]
-    # The pairs of a query stay together, in the order of the queries in the pool, and by passage id.
-    query_places = {query_id: place for place, query_id in enumerate(dict.fromkeys(query_id for query_id, _ in chosen))}
-    pairs = sorted(set(chosen), key=lambda pair: (query_places[pair[0]], pair[1]))
+    passages_by_query: dict[str, list[str]] = {}
+    for pooled in read_pool(pool):
+        if unjudged_only and pooled.judged is not None:
+            continue
+        passages_by_query.setdefault(pooled.query_id, []).append(pooled.corpus_id)
+    # The pairs of a query stay together. The order of the passage ids does not show a model's opinion.
+    pairs: list[Pair] = []
+    for query_id, passage_ids in passages_by_query.items():
+        pairs += [(query_id, passage_id) for passage_id in sorted(passage_ids)]
     if not pairs:
         raise InputError("has no pair to judge; pool further runs, or omit --unjudged", path=pool)
+    # The packages are cut from this order.
     package_count = make_round(round_path, release, split, pairs, pool, rule, package_size)
-    return Exported(len(pairs), len(query_places), package_count)
+    return Exported(len(pairs), len(passages_by_query), package_count)
 
 
-def expect_new(path: Path) -> None:
-    """Raise :class:`InputError` if ``path`` is already a round."""
-    if (path / ROUND).exists():
-        with work_beside(path):  # removes the work folder of an export that was killed after it was done
+def expect_new(round_path: Path) -> None:
+    """Raise :class:`InputError` if ``round_path`` is already a round."""
+    if (round_path / ROUND).exists():
+        # Removes the work folder of an export that was killed after it was done.
+        with work_beside(round_path):
             pass
-        raise InputError("is already a round, which may have judgments; expected a new path", path=path)
+        raise InputError("is already a round, which may have judgments; expected a new path", path=round_path)
 
 
 def make_round(
-    path: Path,
+    round_path: Path,
     release: Release,
     split: str,
     pairs: Sequence[Pair],
-    source: Path,
+    pairs_path: Path,
     rule: Rule,
-    size: int = PACKAGE_SIZE,
+    package_size: int = PACKAGE_SIZE,
     question: Question = RELEVANCE,
 ) -> int:
-    """Write the round ``path``, which must not exist, and return the number of its packages.
+    """Write the round ``round_path``, which must not exist, and return the number of its packages.
 
-    The packages are consecutive parts of ``pairs``, with ``size`` pairs each. ``source`` is the file that the pairs
-    come from. Raises :class:`InputError` for a pair that is not in the release.
+    The packages are consecutive parts of ``pairs``, with ``package_size`` pairs each. ``pairs_path`` is the file that
+    the pairs come from. Raises :class:`InputError` for a pair that is not in the release.
     """
-    expect_new(path)
-    queries = release.texts("queries", split)
-    passages = release.texts("corpus", "corpus", {passage for _, passage in pairs})
-    if strange := next((f"{q} {p}" for q, p in pairs if q not in queries or p not in passages), ""):
-        raise InputError(f"has a pair {strange} that queries/{split} or the corpus lacks", path=source)
+    expect_new(round_path)
+    query_texts = release.texts("queries", split)
+    passage_texts = release.texts("corpus", "corpus", {passage_id for _, passage_id in pairs})
+    for query_id, passage_id in pairs:
+        if query_id not in query_texts or passage_id not in passage_texts:
+            raise InputError(
+                f"has a pair {query_id} {passage_id} that queries/{split} or the corpus lacks", path=pairs_path
+            )
     packages: list[Package] = []
-    with new_directory(path, "a round", ROUND) as folder:
+    with new_directory(round_path, "a round", ROUND) as folder:
         write_text(folder / STUDIO / "config.xml", config_of(question))
-        for start in range(0, len(pairs), size):
-            part = pairs[start : start + size]
-            package = Package(f"{split}-{len(packages) + 1:03d}", len(part))
-            tasks = [Task(q, p, queries[q], passages[p], package.name, 1) for q, p in part]
+        for start in range(0, len(pairs), package_size):
+            # The last package may be smaller.
+            package_pairs = pairs[start : start + package_size]
+            package = Package(name=f"{split}-{len(packages) + 1:03d}", pairs=len(package_pairs))
+            tasks = []
+            for query_id, passage_id in package_pairs:
+                query_text = query_texts[query_id]
+                passage_text = passage_texts[passage_id]
+                tasks.append(Task(query_id, passage_id, query_text, passage_text, package.name, package.version))
             write_package(folder / PACKAGES, package.stem, tasks, folder / STUDIO)
             packages.append(package)
-        name, fingerprint = release.path.resolve().name, fingerprint_of(release, split)
-        write_round(folder, Round(1, name, fingerprint, split, sha256_of(source), rule, packages, question.name))
+        # round.json is written last, with the hash of the pairs and the fingerprint of the texts.
+        annotation_round = Round(
+            format=1,
+            release=release.path.resolve().name,
+            fingerprint=fingerprint_of(release, split),
+            split=split,
+            pool=sha256_of(pairs_path),
+            rule=rule,
+            packages=packages,
+            question=question.name,
+        )
+        write_round(folder, annotation_round)
     return len(packages)
 
 
-class Place(Ids, frozen=True, rename="kebab"):
+class JudgmentSubject(Ids, frozen=True, rename="kebab"):
     """The subject of a judgment in a file: pair, package, version and kind of work."""
 
     package: str
@@ -232,8 +300,8 @@ class Place(Ids, frozen=True, rename="kebab"):
     kind: Kind
 
 
-class Row(Place, frozen=True, rename="kebab"):
-    """One row of a file with judgments: a :class:`Place`, and the judgment. ``label`` is None for an unjudged pair."""
+class JudgmentRow(JudgmentSubject, frozen=True, rename="kebab"):
+    """One row of a file with judgments: subject and judgment. ``label`` is None for an unjudged pair."""
 
     label: Label | None
     annotator: str | None = None
@@ -242,33 +310,33 @@ class Row(Place, frozen=True, rename="kebab"):
     note: str | None = None
 
 
-class _Person(msgspec.Struct, frozen=True):
+class _StudioPerson(msgspec.Struct, frozen=True):
     id: Count
     email: str = ""
 
 
-class _Value(msgspec.Struct, frozen=True):
+class _StudioValue(msgspec.Struct, frozen=True):
     choices: list[str] = []
     text: list[str] | str = []
 
 
-class _Result(msgspec.Struct, frozen=True):
-    value: _Value
+class _StudioResult(msgspec.Struct, frozen=True):
+    value: _StudioValue
     from_name: str = ""
 
 
-class _Annotation(msgspec.Struct, frozen=True):
+class _StudioAnnotation(msgspec.Struct, frozen=True):
     """One person's work on a task. ``was_cancelled`` is True if the person skipped the task."""
 
-    result: list[_Result]
+    result: list[_StudioResult]
     updated_at: Time
-    completed_by: Count | _Person
+    completed_by: Count | _StudioPerson
     was_cancelled: bool = False
 
 
-class _ExportedTask(msgspec.Struct, frozen=True):
-    data: Place
-    annotations: list[_Annotation]
+class _StudioTask(msgspec.Struct, frozen=True):
+    data: JudgmentSubject
+    annotations: list[_StudioAnnotation]
 
 
 @dataclass(frozen=True)
@@ -279,102 +347,178 @@ class Imported:
     new: int
 
 
-def import_files(round_path: Path, files: Sequence[Path], annotator: str | None) -> Imported:
+def import_files(
+    round_path: Path,
+    judgment_paths: Sequence[Path],
+    annotator: str | None,
+) -> Imported:
     """Add the judgments of files to a round. ``annotator`` is the person of rows without a name.
 
     Raises :class:`InputError` for a row that is no judgment of a pair of the round. Then nothing is imported.
     """
-    annotation_round, now = open_round(round_path), datetime.now(UTC)
+    annotation_round = open_round(round_path)
+    now = datetime.now(UTC)
+    # Every row is checked against the pairs of its package.
     packages: dict[str, tuple[Package, set[Pair]]] = {}
     for package in annotation_round.packages:
         packages[package.name] = (package, {item.pair for item in items_of(round_path, package)})
+
+    # Label Studio records the time of a judgment. Sheets have no times.
     timed: list[Judgment] = []
     untimed: list[Judgment] = []
-    for path in files:
-        for place, row in _read(path, annotation_round.asked):
+    for path in judgment_paths:
+        for row_number, row in _read_rows(path, annotation_round.asked):
             if row.label is None:
                 continue
-            judgment = _judgment(
-                row, f"{path}:{place}", annotation_round.question, packages, row.annotator or annotator, now
-            )
-            (timed if row.time else untimed).append(judgment)
-    # Label Studio records the time of a judgment. Sheets have no times.
-    new = add_judgments(round_path, timed) + add_judgments(round_path, untimed, timed=False)
-    judgments = [*timed, *untimed]
-    if old := sum(judgment.version < packages[judgment.package][0].version for judgment in judgments):
-        log.warning("%d judgments are of versions that were sent back; they are stored, but do not count", old)
-    return Imported(len(judgments), new)
+            error_path = f"{path}:{row_number}"
+            person = row.annotator or annotator
+            _check_subject(row, error_path, packages, person)
+            judgment = _judgment_of(row, error_path, annotation_round.question, person, now)
+            if row.time:
+                timed.append(judgment)
+            else:
+                untimed.append(judgment)
+
+    # All rows are correct, so the judgments can be added.
+    new_count = add_judgments(round_path, timed)
+    new_count += add_judgments(round_path, untimed, timed=False)
+    judgments = timed + untimed
+    outdated_count = 0
+    for judgment in judgments:
+        package, _ = packages[judgment.package]
+        outdated_count += judgment.version < package.version
+    if outdated_count:
+        log.warning(
+            "%d judgments are of versions that were sent back; they are stored, but do not count", outdated_count
+        )
+    return Imported(len(judgments), new_count)
 
 
-def _read(path: Path, question: Question) -> Iterator[tuple[int, Row]]:
-    first = first_character(path)
-    if first == "{":
+def _read_rows(path: Path, question: Question) -> Iterator[tuple[int, JudgmentRow]]:
+    """Yield (number for errors, row) of a file. The first character tells its format."""
+    start = first_character(path)
+    if start == "{":
         return read_lines(path)
-    return read_export(path, question) if first == "[" else read_sheet(path, question)
+    if start == "[":
+        return read_export(path, question)
+    return read_sheet(path, question)
 
 
-def _judgment(
-    row: Row,
-    where: str,
-    question: Asked,
+def _check_subject(
+    row: JudgmentRow,
+    error_path: str,
     packages: Mapping[str, tuple[Package, set[Pair]]],
-    who: str | None,
+    person: str | None,
+) -> None:
+    """Raise :class:`InputError` if the round does not have the row's pair, or if the row has no person."""
+    package, pairs = packages.get(row.package, (None, set()))
+    if package is None:
+        raise InputError(f"the round has no package {row.package!r}", path=error_path)
+    if row.pair not in pairs:
+        raise InputError(f"the package {row.package} has no pair {row.query_id!r}, {row.corpus_id!r}", path=error_path)
+    if row.version > package.version:
+        raise InputError(f"has version {row.version}; {row.package} has version {package.version}", path=error_path)
+    if not person:
+        raise InputError("has no annotator; give --annotator NAME", path=error_path)
+
+
+def _judgment_of(
+    row: JudgmentRow,
+    error_path: str,
+    question: Asked,
+    person: str | None,
     now: datetime,
 ) -> Judgment:
-    package, pairs = packages.get(row.package, (Package("none", 0), set()))
-    problem = ""
-    if row.package not in packages:
-        problem = f"the round has no package {row.package!r}"
-    elif row.pair not in pairs:
-        problem = f"the package {row.package} has no pair {row.query_id!r}, {row.corpus_id!r}"
-    elif row.version > package.version:
-        problem = f"has version {row.version}; {row.package} has version {package.version}"
-    elif not who:
-        problem = "has no annotator; give --annotator NAME"
-    if problem:
-        raise InputError(problem, path=where)
-    fields: list[Any] = [row.label, who, row.time or now, row.package, row.version, row.kind, row.model or None]
+    """Convert a row to a judgment. Raises :class:`InputError` for a value that a judgment cannot have."""
+    assert row.label is not None and person
     try:
-        return Judgment(*row.pair, *fields, row.note or None, question)  # type: ignore[call-arg]
+        return Judgment(
+            query_id=row.query_id,
+            corpus_id=row.corpus_id,
+            label=row.label,
+            annotator=person,
+            time=row.time or now,
+            package=row.package,
+            version=row.version,
+            kind=row.kind,
+            model=row.model or None,
+            note=row.note or None,
+            question=question,
+        )
     except ValueError as error:
-        raise InputError(str(error), path=where) from None
+        raise InputError(str(error), path=error_path) from None
 
 
-def read_sheet(path: Path, question: Question = RELEVANCE) -> Iterator[tuple[int, Row]]:
+def read_sheet(
+    sheet_path: Path,
+    question: Question = RELEVANCE,
+) -> Iterator[tuple[int, JudgmentRow]]:
     """Yield (line, row) of a filled-in table. Raises :class:`InputError` for a missing column and for a wrong row."""
-    for source in find_tables([path]):
+    for source in find_tables([sheet_path]):
         table = open_table(source, spreadsheet=True)
-        if missing := [name for name in _NEEDED if name not in table.columns]:
-            raise InputError(f"has no column {missing[0]}; expected a sheet of `annotate`", path=source.shown, line=1)
-        names = [name for name in (*COLUMNS, "annotator", "time") if name in table.columns]
-        for line, fields in table.rows(names):
-            cells = {name: cell.strip() for name, cell in zip(names, fields, strict=True)}
-            where, label = f"{source.shown}:{line}", question.label_of(cells["label"])
+        for column in _REQUIRED_COLUMNS:
+            if column not in table.columns:
+                raise InputError(f"has no column {column}; expected a sheet of `annotate`", path=source.shown, line=1)
+        columns = [column for column in (*COLUMNS, "annotator", "time") if column in table.columns]
+        for line, fields in table.rows(columns):
+            cells = {column: cell.strip() for column, cell in zip(columns, fields, strict=True)}
+            error_path = f"{source.shown}:{line}"
+            label = question.label_of(cells["label"])
             if cells["label"] and label is None:
-                raise InputError(f"label: expected {question.expected}, found {cells['label']!r}", path=where)
-            filled = {name: cell for name, cell in cells.items() if cell and name not in ("query", "passage", "said")}
-            ids = {name: cells[name].removeprefix("'") for name in ("query-id", "corpus-id")}
-            yield line, typed(filled | ids | {"label": label}, Row, where, from_text=True)
+                raise InputError(f"label: expected {question.expected}, found {cells['label']!r}", path=error_path)
+            values: dict[str, Any] = {}
+            for column, cell in cells.items():
+                if cell and column not in _TEXT_COLUMNS:  # an empty cell is a missing value
+                    values[column] = cell
+            for column in ("query-id", "corpus-id"):
+                values[column] = cells[column].removeprefix("'")  # see _sheet_cell
+            values["label"] = label
+            yield line, typed(values, JudgmentRow, error_path, from_text=True)
 
 
-def read_lines(path: Path) -> Iterator[tuple[int, Row]]:
+def read_lines(lines_path: Path) -> Iterator[tuple[int, JudgmentRow]]:
     """Yield (line, row) of JSON lines. Raises :class:`InputError` for a wrong line."""
-    return json_lines(path, Row)
+    return json_lines(lines_path, JudgmentRow)
 
 
-def read_export(path: Path, question: Question = RELEVANCE) -> Iterator[tuple[int, Row]]:
+def read_export(
+    export_path: Path,
+    question: Question = RELEVANCE,
+) -> Iterator[tuple[int, JudgmentRow]]:
     """Yield (task number from 1, row) for every annotation in Label Studio's JSON export (not JSON-MIN)."""
-    for number, task in enumerate(json_of(read_whole(path), list[_ExportedTask], path), 1):
-        for annotation in task.annotations:
+    # An export is one JSON list, so it is read at once.
+    studio_tasks = json_of(read_whole(export_path), list[_StudioTask], export_path)
+    for task_number, studio_task in enumerate(studio_tasks, 1):
+        for annotation in studio_task.annotations:
+            # A result is the value of one control of the labelling interface, by the name in _CONFIG.
             values = {result.from_name: result.value for result in annotation.result}
-            choices, note = values.get("label", _Value()).choices, values.get("note", _Value()).text
+            choices = values.get("label", _StudioValue()).choices
             if annotation.was_cancelled or not choices:
                 continue
             # An export has the alias of a choice, or its name if the labelling interface has no aliases.
-            label, person = question.label_of(choices[0]), annotation.completed_by
+            label = question.label_of(choices[0])
             if len(choices) > 1 or label is None:
-                found = f"expected one choice, {question.expected}, found {', '.join(choices)[:80]}"
-                raise InputError(found, path=f"{path}: task {number}")
-            who = f"user-{person}" if isinstance(person, int) else person.email or f"user-{person.id}"
-            text, place = note if isinstance(note, str) else "\n".join(note), msgspec.structs.asdict(task.data)
-            yield number, Row(**place, label=label, annotator=who, time=annotation.updated_at, note=text)
+                chosen = ", ".join(choices)[:_SHOWN_CHARACTERS]
+                raise InputError(
+                    f"expected one choice, {question.expected}, found {chosen}",
+                    path=f"{export_path}: task {task_number}",
+                )
+            note = values.get("note", _StudioValue()).text
+            if not isinstance(note, str):
+                note = "\n".join(note)
+            subject_fields = msgspec.structs.asdict(studio_task.data)
+            row = JudgmentRow(
+                **subject_fields,
+                label=label,
+                annotator=_person_name(annotation.completed_by),
+                time=annotation.updated_at,
+                note=note,
+            )
+            yield task_number, row
+
+
+def _person_name(person: int | _StudioPerson) -> str:
+    """Return the e-mail address of a person or, if the export has only numbers, a name such as user-1."""
+    if isinstance(person, int):
+        return f"user-{person}"
+    return person.email or f"user-{person.id}"

@@ -60,9 +60,11 @@ def translate_queries(
     from builders.store.reader import open_release
 
     release_path = open_release(release).path
-    queries, translated = translate_splits(out, release_path, splits=split, model=model, local=local, parallel=parallel)
-    text = f"{translated:,} of {queries:,} queries translated by {model} (a model): {out}"
-    return Written((out,), text, {"queries": queries, "translated": translated})
+    query_count, translated_count = translate_splits(
+        out, release_path, splits=split, model=model, local=local, parallel=parallel
+    )
+    text = f"{translated_count:,} of {query_count:,} queries translated by {model} (a model): {out}"
+    return Written((out,), text, {"queries": query_count, "translated": translated_count})
 
 
 @verb(formats=TABLE_FORMATS)
@@ -122,10 +124,10 @@ def manage_translations(
     if action == "import":
         return import_translations(out, release_path, tables=source, reviews=reviews, queries_per_package=pairs)
     if action == "review":
-        sheets = write_review_sheets(out, release_path, tables=source, queries_per_package=pairs)
-        return Written(tuple(sheets), "\n".join(map(str, sheets)))
-    queries, packages = write_translation_packages(
+        sheet_paths = write_review_sheets(out, release_path, tables=source, queries_per_package=pairs)
+        return Written(tuple(sheet_paths), "\n".join(map(str, sheet_paths)))
+    query_count, package_count = write_translation_packages(
         out, release_path, splits=split, package_size=package_size, machine_tables=translations
     )
-    text = f"{queries:,} queries in {packages:,} packages: {out}"
-    return Written((out,), text, {"queries": queries, "packages": packages})
+    text = f"{query_count:,} queries in {package_count:,} packages: {out}"
+    return Written((out,), text, {"queries": query_count, "packages": package_count})

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from builders.add.crosslingual import Translation, build_crosslingual, open_translations
+from builders.add.crosslingual import Translation, build_crosslingual, describe_splits, join_splits, open_translations
 from builders.annotate.rounds import Rule, answer_of
 from builders.annotate.verdicts import Verdict, fraction_rounded_down, judge_package, percent_rounded_down
 from builders.core.errors import InputError, log
@@ -22,74 +22,100 @@ SHEET_COLUMNS = ("package", "id", "zh", "english", "correct")
 
 
 def write_translation_packages(
-    out: Path, release: Path, *, splits: Sequence[str], package_size: int, machine_tables: Sequence[Path]
+    out_path: Path,
+    release_path: Path,
+    *,
+    splits: Sequence[str],
+    package_size: int,
+    machine_tables: Sequence[Path],
 ) -> tuple[int, int]:
     """Write the queries of ``splits`` (empty: of all splits) as packages. Return (number of queries, of packages).
 
     Raises :class:`InputError` if the release lacks a split.
     """
-    _, texts_by_split, translations = open_translations(release, machine_tables, "auto")
-    chosen_splits = [split for split in SPLITS if split in (splits or texts_by_split)]
-    for split in chosen_splits:
+    _, texts_by_split, translations = open_translations(release_path, machine_tables, "auto")
+    exported_splits = [split for split in SPLITS if split in (splits or texts_by_split)]
+    for split in exported_splits:
         if split not in texts_by_split:
-            raise InputError(f"has no queries of the split {split}", path=release)
+            raise InputError(f"has no queries of the split {split}", path=release_path)
     # In reversed order, the first translation of a query wins.
-    machine = {translation.zh_id: translation.english for translation in reversed(translations)}
+    machine_texts = {translation.zh_id: translation.english for translation in reversed(translations)}
     rows = []
-    for split in chosen_splits:
-        for number, (zh_id, text) in enumerate(texts_by_split[split].items()):
+    packages = set()
+    for split in exported_splits:
+        for number, (zh_id, chinese) in enumerate(texts_by_split[split].items()):
             package = f"{split}-{number // package_size + 1:03d}"
-            english = machine.get(zh_id, "")
-            rows.append((package, zh_id, text, english, english))
-    write_rows(out, PACKAGE_COLUMNS, rows)
-    return len(rows), len({package for package, *_ in rows})
+            packages.add(package)
+            machine_text = machine_texts.get(zh_id, "")
+            rows.append((package, zh_id, chinese, machine_text, machine_text))
+    write_rows(out_path, PACKAGE_COLUMNS, rows)
+    return len(rows), len(packages)
 
 
-def write_rows(path: Path, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+def write_rows(table_path: Path, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Write a tab-separated table."""
-    with atomic_text(path) as file:
-        csv.writer(file, delimiter="\t", lineterminator="\n").writerows([columns, *rows])
+    with atomic_text(table_path) as file:
+        writer = csv.writer(file, delimiter="\t", lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows(rows)
 
 
-def write_review_sheets(out: Path, release: Path, *, tables: Sequence[Path], queries_per_package: int) -> list[Path]:
+def write_review_sheets(
+    out_path: Path, release_path: Path, *, tables: Sequence[Path], queries_per_package: int
+) -> list[Path]:
     """Write a sheet with random queries of each package for each reviewer. Return the paths of the sheets.
 
-    The number of the reviewer is added to the name of ``out``.
+    The number of the reviewer is added to the name of ``out_path``.
     """
-    _, texts_by_split, translations = open_translations(release, tables, "auto")
-    chinese: dict[str, str] = {}
-    for texts in texts_by_split.values():
-        chinese |= texts
+    _, texts_by_split, translations = open_translations(release_path, tables, "auto")
+    chinese_texts = join_splits(texts_by_split)
     packages = by_package(translations)
-    sheets = []
-    for reviewer in range(1, Rule().reviewers + 1):
+    rule = Rule()
+    sheet_paths = []
+    for reviewer in range(1, rule.reviewers + 1):
         rows = []
-        for package, content in packages.items():
-            chosen = draw(content, queries_per_package, f"{Rule().seed} {reviewer} {package}")
-            for zh_id, translation in content.items():
-                if zh_id in chosen:
-                    rows.append((package, zh_id, chinese[zh_id], translation.english, ""))
-        sheet = out.with_name(f"{out.stem}.{reviewer}{out.suffix}")
-        write_rows(sheet, SHEET_COLUMNS, rows)
-        sheets.append(sheet)
-    return sheets
+        for package, package_translations in packages.items():
+            # The draw differs between reviewers, so that together they review more queries.
+            drawn_ids = draw(package_translations, queries_per_package, f"{rule.seed} {reviewer} {package}")
+            for zh_id, translation in package_translations.items():
+                if zh_id in drawn_ids:
+                    rows.append((package, zh_id, chinese_texts[zh_id], translation.english, ""))
+        sheet_path = out_path.with_name(f"{out_path.stem}.{reviewer}{out_path.suffix}")
+        write_rows(sheet_path, SHEET_COLUMNS, rows)
+        sheet_paths.append(sheet_path)
+    return sheet_paths
 
 
 def import_translations(
-    out: Path, release: Path, *, tables: Sequence[Path], reviews: Sequence[Path], queries_per_package: int
+    out_path: Path,
+    release_path: Path,
+    *,
+    tables: Sequence[Path],
+    reviews: Sequence[Path],
+    queries_per_package: int,
 ) -> Report:
     """Build the cross-lingual set from reviewed packages. If a package is refused, only report the verdicts."""
-    base, texts_by_split, translations = open_translations(release, tables, "auto")
-    rule, sheets = Rule(review_pairs=queries_per_package), find_tables(reviews)
+    base, texts_by_split, translations = open_translations(release_path, tables, "auto")
+    rule = Rule(review_pairs=queries_per_package)
+    sheets = find_tables(reviews)
     verdicts = review_packages(translations, sheets, rule)
-    packages = [_package_figures(package, size, verdict) for package, (size, verdict) in verdicts.items()]
-    lines = [_package_line(package, size, verdict) for package, (size, verdict) in verdicts.items()]
+    package_figures = []
+    lines = []
+    for package, (query_count, verdict) in verdicts.items():
+        package_figures.append(_package_figures(package, query_count, verdict))
+        lines.append(_package_line(package, query_count, verdict))
     package_table = _package_table(verdicts)
-    refused = {package: verdict for package, (_, verdict) in verdicts.items() if verdict.refusal}
-    for package, verdict in refused.items():
-        log.error("package %s %s; revise the package, and review it again", package, verdict.refusal)
-    if refused:
-        return Report({"packages": packages}, "\n".join(lines), tables=[package_table], failed=True)
+
+    # One refused package is enough: the set has all translations, or is not built.
+    is_refused = False
+    for package, (_, verdict) in verdicts.items():
+        if verdict.refusal:
+            is_refused = True
+            log.error("package %s %s; revise the package, and review it again", package, verdict.refusal)
+    if is_refused:
+        return Report({"packages": package_figures}, "\n".join(lines), tables=[package_table], failed=True)
+
+    # The manifest records the rule of acceptance.
     options = {
         "action": "import",
         "encoding": "auto",
@@ -97,42 +123,43 @@ def import_translations(
         "pairs": rule.review_pairs,
         "min_accuracy": rule.min_accuracy,
     }
-    sources = [*find_tables(tables), *sheets]
-    stats = build_crosslingual(translations, texts_by_split, base, out, options, sources, packages)
-    split_rows = []
-    for split, figures in stats["english"].items():
-        query_count, words = figures["queries"], figures["words_per_query"]
-        split_rows.append((split, query_count, words))
-        lines.append(f"{split}: {query_count:,} English queries, {words:.2f} words each")
-    lines.append(f"release: {out}")
+    sources = find_tables(tables) + sheets
+    stats = build_crosslingual(translations, texts_by_split, base, out_path, options, sources, package_figures)
+    split_lines, split_rows = describe_splits(stats)
+    lines += split_lines
+    lines.append(f"release: {out_path}")
     split_table = Table(("split", "queries", "words per query"), split_rows, "English queries")
     return Report(stats, "\n".join(lines), tables=[package_table, split_table])
 
 
-def _package_figures(package: str, size: int, verdict: Verdict) -> dict[str, Any]:
-    accuracy = verdict.accuracy
+def _package_figures(package: str, query_count: int, verdict: Verdict) -> dict[str, Any]:
+    accuracy = None
+    if verdict.accuracy is not None:
+        accuracy = round_stat(float(verdict.accuracy))
     return {
         "package": package,
-        "queries": size,
+        "queries": query_count,
         "reviews": [{"right": right, "judged": judged} for right, judged in verdict.reviews.values()],
-        "accuracy": None if accuracy is None else round_stat(float(accuracy)),
+        "accuracy": accuracy,
         "accepted": not verdict.refusal,
     }
 
 
-def _package_line(package: str, size: int, verdict: Verdict) -> str:
+def _package_line(package: str, query_count: int, verdict: Verdict) -> str:
     accuracy = "-" if verdict.accuracy is None else percent_rounded_down(verdict.accuracy)
-    outcome = f"refused: {verdict.refusal}" if verdict.refusal else "accepted"
-    return f"package {package}: {size:,} queries, accuracy {accuracy}, {outcome}"
+    return f"package {package}: {query_count:,} queries, accuracy {accuracy}, {_outcome(verdict)}"
 
 
 def _package_table(verdicts: Mapping[str, tuple[int, Verdict]]) -> Table:
     rows = []
-    for package, (size, verdict) in verdicts.items():
-        outcome = f"refused: {verdict.refusal}" if verdict.refusal else "accepted"
-        rows.append((package, size, fraction_rounded_down(verdict.accuracy), outcome))
+    for package, (query_count, verdict) in verdicts.items():
+        rows.append((package, query_count, fraction_rounded_down(verdict.accuracy), _outcome(verdict)))
     columns = ("package", "queries", "accuracy", "outcome")
     return Table(columns, rows, "packages", percent_columns=("accuracy",))
+
+
+def _outcome(verdict: Verdict) -> str:
+    return f"refused: {verdict.refusal}" if verdict.refusal else "accepted"
 
 
 def by_package(translations: Iterable[Translation]) -> dict[str, dict[str, Translation]]:
@@ -141,9 +168,9 @@ def by_package(translations: Iterable[Translation]) -> dict[str, dict[str, Trans
     Raises :class:`InputError` for a translation without package or English text, and for a repeated query.
     """
     packages: dict[str, dict[str, Translation]] = {}
-    seen: dict[str, Translation] = {}
+    first_by_query: dict[str, Translation] = {}
     for translation in translations:
-        first = seen.setdefault(translation.zh_id, translation)
+        first = first_by_query.setdefault(translation.zh_id, translation)
         problem = ""
         if not translation.package:
             problem = "the column package is empty; expected the table of `annotate translations export`"
@@ -166,20 +193,22 @@ def review_packages(
     package, and if the English text changed after the sheet was drawn.
     """
     packages = by_package(translations)
-    judged: dict[str, dict[str, dict[str, bool]]] = {package: {} for package in packages}
-    seen: dict[str, Source] = {}
+    answers_by_package: dict[str, dict[str, dict[str, bool]]] = {package: {} for package in packages}
+    sheets_by_content: dict[str, Source] = {}
     for sheet in sheets:
+        # The same sheet twice would count as two reviewers.
         content_key = sha256_of(sheet.path) + (sheet.member or "")
-        first = seen.setdefault(content_key, sheet)
-        if first is not sheet:
-            raise InputError(f"is the same sheet as {first.name}; expected another reviewer's", path=sheet.shown)
+        same_sheet = sheets_by_content.setdefault(content_key, sheet)
+        if same_sheet is not sheet:
+            raise InputError(f"is the same sheet as {same_sheet.name}; expected another reviewer's", path=sheet.shown)
         table = open_table(sheet, spreadsheet=True)
-        if missing := [name for name in SHEET_COLUMNS if name not in table.columns]:
-            raise InputError(f"has no column {missing[0]}; expected a reviewer's sheet", path=sheet.shown, line=1)
+        for column in SHEET_COLUMNS:
+            if column not in table.columns:
+                raise InputError(f"has no column {column}; expected a reviewer's sheet", path=sheet.shown, line=1)
         for line, (package, zh_id, _, english, correct) in table.rows(SHEET_COLUMNS):
+            sheet_answers = answers_by_package.setdefault(package, {}).setdefault(sheet.shown, {})
             translation = packages.get(package, {}).get(zh_id)
             answer = answer_of(correct)
-            answers = judged.setdefault(package, {}).setdefault(sheet.shown, {})
             problem = ""
             if translation is None:
                 problem = f"package {package} has no query {zh_id}"
@@ -187,13 +216,18 @@ def review_packages(
                 problem = f"judges {english!r}, but the package now has {translation.english!r}; draw a new sheet"
             elif answer is None:
                 problem = f"expected 1 or 0 in the column correct, found {correct!r}"
-            elif zh_id in answers:
+            elif zh_id in sheet_answers:
                 problem = f"the query {zh_id} is judged twice"
             if problem:
                 raise InputError(problem, path=sheet.shown, line=line)
-            answers[zh_id] = bool(answer)
+            sheet_answers[zh_id] = bool(answer)
+
+    # Every sheet is read, so each package can be decided.
     verdicts: dict[str, tuple[int, Verdict]] = {}
-    for package, content in packages.items():
-        reviews = {sheet: list(answers.values()) for sheet, answers in judged[package].items()}
-        verdicts[package] = (len(content), judge_package(len(content), reviews, rule))
+    for package, package_translations in packages.items():
+        query_count = len(package_translations)
+        reviews: dict[str, list[bool]] = {}
+        for sheet_name, sheet_answers in answers_by_package[package].items():
+            reviews[sheet_name] = list(sheet_answers.values())
+        verdicts[package] = (query_count, judge_package(query_count, reviews, rule))
     return verdicts

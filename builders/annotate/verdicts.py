@@ -28,46 +28,55 @@ class Verdict:
     @property
     def accuracy(self) -> Fraction | None:
         """The mean accuracy over the reviewers, from 0 to 1; None without a review."""
-        shares = [Fraction(right, judged) for right, judged in self.reviews.values() if judged]
-        return sum(shares, Fraction(0)) / len(shares) if shares else None
+        accuracies = [Fraction(right, judged) for right, judged in self.reviews.values() if judged]
+        if not accuracies:
+            return None
+        return sum(accuracies, Fraction(0)) / len(accuracies)
 
 
-def judge_package(size: int, reviews: Mapping[str, Sequence[bool | None]], rule: Rule) -> Verdict:
-    """Return the verdict on one package of ``size`` items.
+def judge_package(
+    item_count: int,
+    answers_by_reviewer: Mapping[str, Sequence[bool | None]],
+    rule: Rule,
+) -> Verdict:
+    """Return the verdict on one package of ``item_count`` items.
 
-    ``reviews`` has one value for each item that a reviewer judged: True for right, False for wrong, None for a tie.
-    Ties do not count in the accuracy. In a package smaller than ``rule.review_pairs``, all items must be judged.
+    ``answers_by_reviewer`` has one value for each item that a reviewer judged: True for right, False for wrong, None
+    for a tie. Ties do not count in the accuracy. In a package smaller than ``rule.review_pairs``, all items must be
+    judged.
     """
-    reviews = {reviewer: answers for reviewer, answers in reviews.items() if answers}
-    counts: dict[str, tuple[int, int]] = {}
-    for reviewer, answers in reviews.items():
-        counts[reviewer] = (answers.count(True), len(answers) - answers.count(None))
-    refusal = _incompleteness(size, reviews, counts, rule)
+    answers_by_reviewer = {reviewer: answers for reviewer, answers in answers_by_reviewer.items() if answers}
+    answer_counts: dict[str, tuple[int, int]] = {}  # right and judged items, without ties
+    for reviewer, answers in answers_by_reviewer.items():
+        answer_counts[reviewer] = (answers.count(True), len(answers) - answers.count(None))
+    # Without enough reviews, the package stays undecided.
+    refusal = _incompleteness(item_count, answers_by_reviewer, answer_counts, rule)
     if refusal:
-        return Verdict(counts, refusal, reviewed=False)
-    verdict = Verdict(counts, refusal="", reviewed=True)
+        return Verdict(answer_counts, refusal, reviewed=False)
+    verdict = Verdict(answer_counts, refusal="", reviewed=True)
     if verdict.accuracy is None or verdict.accuracy >= rule.accuracy:
         return verdict
+    # The accuracy is below the threshold, so annotators revise the package.
     refusal = f"has an accuracy of {percent_rounded_down(verdict.accuracy)}, expected at least "
     refusal += percent_rounded_down(rule.accuracy)
-    return Verdict(counts, refusal, reviewed=True)
+    return Verdict(answer_counts, refusal, reviewed=True)
 
 
 def _incompleteness(
-    size: int,
-    reviews: Mapping[str, Sequence[bool | None]],
-    counts: Mapping[str, tuple[int, int]],
+    item_count: int,
+    answers_by_reviewer: Mapping[str, Sequence[bool | None]],
+    answer_counts: Mapping[str, tuple[int, int]],
     rule: Rule,
 ) -> str:
     """Return why the reviews do not suffice for a decision, or "" if they do."""
-    if len(counts) < rule.reviewers:
-        return f"has {len(counts)} reviews, expected at least {rule.reviewers}"
-    needed = min(rule.review_pairs, size)
-    for reviewer, answers in reviews.items():
-        if len(answers) < needed:
-            return f"has {len(answers)} items judged by {reviewer}, expected at least {needed}"
-    for reviewer, (_, judged) in counts.items():
-        if not judged:
+    if len(answer_counts) < rule.reviewers:
+        return f"has {len(answer_counts)} reviews, expected at least {rule.reviewers}"
+    required_items = min(rule.review_pairs, item_count)
+    for reviewer, answers in answers_by_reviewer.items():
+        if len(answers) < required_items:
+            return f"has {len(answers)} items judged by {reviewer}, expected at least {required_items}"
+    for reviewer, (_, judged_count) in answer_counts.items():
+        if not judged_count:
             return f"has nothing but ties among the items judged by {reviewer}; decide the ties first"
     return ""
 

@@ -51,13 +51,15 @@ def check_release(
     from builders.core.files import check_file, write_bytes, write_text
     from builders.store.reader import open_release
 
-    if figures:
+    if figures:  # a folder that cannot be written is an error before the tests, which take minutes
         check_file(figures / "stats.json")
     outcome = check(open_release(release), frozenset(accept))
     if figures:
-        for name, image in draw(outcome.figures.lengths, outcome.figures.positives).items():
+        histograms = draw(outcome.figures.lengths, outcome.figures.positives)
+        for name, image in histograms.items():
             write_bytes(figures / name, image)
-        write_text(figures / "stats.json", json.dumps(outcome.figures.stats, ensure_ascii=False, indent=1) + "\n")
+        stats_text = json.dumps(outcome.figures.stats, ensure_ascii=False, indent=1)
+        write_text(figures / "stats.json", stats_text + "\n")
         log.info("wrote %s", figures)
     return Report(
         value=outcome.as_json(),

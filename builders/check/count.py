@@ -10,15 +10,15 @@ from builders.store.judgments import read_judged
 from builders.store.layout import BEFORE, SETS
 from builders.store.table3 import POSITIVES_EDGES, LengthCounter, table3_column
 
-_HERE = "WHERE config = ? AND split = ?"
+_OF_SPLIT = "WHERE config = ? AND split = ?"
 _LENGTHS = "SELECT chars, count(*) FROM texts WHERE config = ? GROUP BY chars"
 _PER_QUERY = f"""
 SELECT positives, count(*) FROM (
-    SELECT count(*) AS positives FROM judged {_HERE} AND score > 0 GROUP BY query_id
+    SELECT count(*) AS positives FROM judged {_OF_SPLIT} AND score > 0 GROUP BY query_id
 ) GROUP BY positives
 """
 _POSITIVE_LENGTHS = f"""
-WITH positive AS (SELECT docid FROM judged {_HERE} AND score > 0),
+WITH positive AS (SELECT docid FROM judged {_OF_SPLIT} AND score > 0),
      passage AS (SELECT id, any_value(chars) AS chars FROM texts
                  WHERE config = ? AND id IN (SELECT docid FROM positive) GROUP BY id)
 SELECT chars, count(*) FROM positive JOIN passage ON id = docid GROUP BY chars
@@ -41,52 +41,81 @@ class Figures:
     positives: dict[str, LengthCounter]
 
 
-def count_survey(tables: Survey) -> Figures:
-    """Compute the statistics of the release whose rows are in ``tables``."""
-    corpora = dict.fromkeys(part.corpus for part in SETS.values())
-    lengths = {config: _counter(tables, _LENGTHS, config) for config in corpora if tables.splits(config)}
-    positives, table3 = {}, {}
-    for configs in SETS.values():
-        for column, split in configs.table3.items():
-            if split not in tables.splits(configs.queries):
-                continue
-            queries, judged = (configs.queries, split), (configs.qrels, split)
-            ((asked, chars),) = tables.rows(f"SELECT count(*), sum(chars)::BIGINT FROM texts {_HERE}", *queries)
-            ((judgments,),) = tables.rows(f"SELECT count(*) FROM judged {_HERE} AND score > 0", *judged)
-            passages = _counter(tables, _POSITIVE_LENGTHS, *judged, configs.corpus)
-            table3[column] = table3_column(asked, chars or 0, judgments, passages)
-            if judgments:
-                positives[column] = _counter(tables, _PER_QUERY, *judged)
-    english = {
-        split: {"queries": queries, "words_per_query": round_stat(words)}
-        for configs in SETS.values()
-        if configs.translated
-        for split in tables.splits(configs.queries)
-        for queries, words in tables.rows(f"SELECT count(*), avg(words) FROM texts {_HERE}", configs.queries, split)
-    }
-    release = tables.release
-    corrected = {
-        split: relabelled(
-            release.table("queries", split, ["_id"])["_id"].to_pylist(),
-            before=read_judged(release, BEFORE, split),
-            after=read_judged(release, "qrels", split),
-        )
-        for split in tables.splits(BEFORE)
-        if {("queries", split), ("qrels", split)} <= {*tables.loaded}
-    }
-    stats = {
-        "table3": table3,
-        "collections": {config: counter.summary() for config, counter in lengths.items()},
-        "positives_per_query": {column: counter.histogram(POSITIVES_EDGES) for column, counter in positives.items()},
-        **({"english": english} if english else {}),
-        **({"relabelled": corrected} if corrected else {}),
-    }
+def count_survey(survey_tables: Survey) -> Figures:
+    """Compute the statistics of the release whose rows are in ``survey_tables``."""
+    corpus_configs = dict.fromkeys(dataset_set.corpus for dataset_set in SETS.values())  # two sets share a corpus
+    lengths = {}
+    for config in corpus_configs:
+        if survey_tables.splits(config):
+            lengths[config] = _count_lengths(survey_tables, _LENGTHS, config)
+    table3, positives = _count_table3(survey_tables)
+    collections = {config: counter.summary() for config, counter in lengths.items()}
+    histograms = {column: counter.histogram(POSITIVES_EDGES) for column, counter in positives.items()}
+    stats: dict[str, Any] = {"table3": table3, "collections": collections, "positives_per_query": histograms}
+    english = _count_english(survey_tables)
+    if english:
+        stats["english"] = english
+    corrections = _count_corrections(survey_tables)
+    if corrections:
+        stats["relabelled"] = corrections
     return Figures(stats, lengths, positives)
 
 
-def _counter(tables: Survey, sql: str, *values: str) -> LengthCounter:
+def _count_table3(survey_tables: Survey) -> tuple[dict[str, Any], dict[str, LengthCounter]]:
+    """Return the columns of Table 3, and the positive passages per query of each labelled column."""
+    table3 = {}
+    positives = {}
+    for dataset_set in SETS.values():
+        for column, split in dataset_set.table3.items():
+            if split not in survey_tables.splits(dataset_set.queries):
+                continue
+            query_counts = f"SELECT count(*), sum(chars)::BIGINT FROM texts {_OF_SPLIT}"
+            ((query_count, query_chars),) = survey_tables.rows(query_counts, dataset_set.queries, split)
+            # Table 3 counts only positive passages. Other judgments may be negative.
+            judgment_counts = f"SELECT count(*) FROM judged {_OF_SPLIT} AND score > 0"
+            ((positive_count,),) = survey_tables.rows(judgment_counts, dataset_set.qrels, split)
+            passage_lengths = _count_lengths(
+                survey_tables, _POSITIVE_LENGTHS, dataset_set.qrels, split, dataset_set.corpus
+            )
+            query_chars = query_chars or 0  # NULL without queries
+            table3[column] = table3_column(query_count, query_chars, positive_count, passage_lengths)
+            if positive_count:
+                positives[column] = _count_lengths(survey_tables, _PER_QUERY, dataset_set.qrels, split)
+    return table3, positives
+
+
+def _count_english(survey_tables: Survey) -> dict[str, Any]:
+    """Return the number and mean words of the translated queries by split."""
+    english = {}
+    sql = f"SELECT count(*), avg(words) FROM texts {_OF_SPLIT}"
+    for dataset_set in SETS.values():
+        # Only English queries have words between blanks.
+        if not dataset_set.translated:
+            continue
+        for split in survey_tables.splits(dataset_set.queries):
+            ((query_count, mean_words),) = survey_tables.rows(sql, dataset_set.queries, split)
+            english[split] = {"queries": query_count, "words_per_query": round_stat(mean_words)}
+    return english
+
+
+def _count_corrections(survey_tables: Survey) -> dict[str, Any]:
+    """Compare the judgments of people with the judgments before, by split."""
+    release = survey_tables.release
+    corrections = {}
+    for split in survey_tables.splits(BEFORE):
+        if ("queries", split) in survey_tables.loaded and ("qrels", split) in survey_tables.loaded:
+            # Queries without a judgment count, too.
+            query_ids = release.table("queries", split, ["_id"])["_id"].to_pylist()
+            old_judged = read_judged(release, BEFORE, split)
+            new_judged = read_judged(release, "qrels", split)
+            corrections[split] = relabelled(query_ids, old_judged, new_judged)
+    return corrections
+
+
+def _count_lengths(survey_tables: Survey, sql: str, *parameters: str) -> LengthCounter:
+    """Count the rows (length, number of texts) of a query."""
     counter = LengthCounter()
-    lengths, times = tables.con.execute(sql, list(values)).fetchnumpy().values()
+    lengths, text_counts = survey_tables.con.execute(sql, list(parameters)).fetchnumpy().values()
     if len(lengths):
-        counter.add(lengths, times)
+        counter.add(lengths, text_counts)
     return counter

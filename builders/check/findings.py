@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-ERROR, WARNING, INFO = "error", "warning", "info"
+ERROR = "error"
+WARNING = "warning"
+INFO = "info"
 
 # In Table 3, positive passages have 101 to 1,431 characters on average, and queries 9 to 48.
 LONGEST_PASSAGE = 50_000

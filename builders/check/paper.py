@@ -11,89 +11,141 @@ from builders.store.stored_answers import answers_text
 from builders.store.table3 import TABLE3_ROWS
 
 
-def side_by_side(stats: dict[str, Any]) -> str:
+def side_by_side(release_stats: dict[str, Any]) -> str:
     """Format Table 3 of the release and of the paper, the collections and the label overlap as aligned text."""
-    paper, table3 = published(), stats["table3"]
-    theirs = {column: paper["table3"].get(column, {}) for column in table3}
-    table = [["Table 3", *(cell for column in table3 for cell in ("", column))], ["", *["ours", "paper"] * len(table3)]]
-    for key, title in TABLE3_ROWS:
-        cells = (_cell(found) for column in table3 for found in (table3[column][key], theirs[column].get(key)))
-        table.append([title, *cells])
-    lines = aligned(table, widths=(24, 11))
-    for split, mine in stats.get("english", {}).items():
-        here, there = (
-            f"{_cell(found.get('queries'))}{word} of {_cell(found.get('words_per_query'))}"
-            for found, word in ((mine, " queries"), (paper["english"].get(split, {}), ""))
-        )
-        lines.append(f"English {split}: {here} words (paper: {there})")
-    for config, mine in stats["collections"].items():
-        here = f"{config}: {_cell(mine['passages'])} passages; characters: mean {_cell(mine['mean_chars'])}, median"
-        lines += ["", f"{here} {_cell(mine['median_chars'])}, {_cell(mine['min_chars'])} to {_cell(mine['max_chars'])}"]
-        if other := paper["collections"].get(config):
-            there = ", ".join(f"{name} {_cell(other[f'{name}_chars'])}" for name in ("mean", "median"))
-            lines.append(f"  (the paper: {_cell(other['passages'])} passages; {there})")
-            if other["median_chars"] > other["mean_chars"]:
-                # A few long passages raise the mean above the median, in every collection that was counted.
-                lines.append("  (the paper's median is above its mean: the two numbers look swapped)")
-    if judged := stats.get("relabelled"):
-        lines += ["", relabelled_text(judged, paper["relabelled"])]
-    if counted := stats.get("table2"):
-        lines += ["", *_table2(paper["table2"], counted)]
-    if answers := stats.get("answers"):
-        lines += ["", answers_text(answers)]
-    for split, mine in stats.get("label_overlap", {}).items():
-        queries = f"{_cell(mine['overlapping'])} of {_cell(mine['test_queries'])} queries"
-        share = f"{mine['overlapping_share'] or 0:.2%}"
-        lines += ["", f"{split}: {queries} ({share}) share a positive passage with a training query"]
+    paper = published()
+    lines = _table3_lines(release_stats["table3"], paper["table3"])
+    for split, figures in release_stats.get("english", {}).items():
+        lines.append(_english_line(split, figures, paper["english"].get(split, {})))
+    for config, lengths in release_stats["collections"].items():
+        lines += ["", *_collection_lines(config, lengths, paper["collections"].get(config))]
+    if release_stats.get("relabelled"):
+        lines += ["", relabelled_text(release_stats["relabelled"], paper["relabelled"])]
+    if release_stats.get("table2"):
+        lines += ["", *_table2_lines(paper, release_stats["table2"])]
+    if release_stats.get("answers"):
+        lines += ["", answers_text(release_stats["answers"])]
+    for split, overlap in release_stats.get("label_overlap", {}).items():
+        overlapping = _format_figure(overlap["overlapping"])
+        query_count = _format_figure(overlap["test_queries"])
+        share = f"{overlap['overlapping_share'] or 0:.2%}"
+        counts = f"{split}: {overlapping} of {query_count} queries ({share})"
+        lines += ["", f"{counts} share a positive passage with a training query"]
     return "\n".join(lines)
 
 
-def _table2(paper: Sequence[dict[str, Any]], counted: dict[str, dict[str, int]]) -> list[str]:
-    """Return Table 2 with the release's own counts below the paper's row of the set, and what Table 3 has instead."""
+def _table3_lines(table3: dict[str, Any], paper_table3: dict[str, Any]) -> list[str]:
+    """Return Table 3 with two columns for each column of the paper: the release's figures and the paper's."""
+    titles = ["Table 3"]
+    subtitles = [""]
+    for column in table3:
+        titles += ["", column]
+        subtitles += ["ours", "paper"]
+    rows = [titles, subtitles]
+    for key, title in TABLE3_ROWS:
+        row = [title]
+        for column, figures in table3.items():
+            row.append(_format_figure(figures[key]))
+            row.append(_format_figure(paper_table3.get(column, {}).get(key)))
+        rows.append(row)
+    return aligned(rows, widths=(24, 11))
+
+
+def _english_line(split: str, figures: dict[str, Any], paper_figures: dict[str, Any]) -> str:
+    query_count = _format_figure(figures.get("queries"))
+    mean_words = _format_figure(figures.get("words_per_query"))
+    paper_count = _format_figure(paper_figures.get("queries"))
+    paper_words = _format_figure(paper_figures.get("words_per_query"))
+    return f"English {split}: {query_count} queries of {mean_words} words (paper: {paper_count} of {paper_words})"
+
+
+def _collection_lines(config: str, lengths: dict[str, Any], paper_lengths: dict[str, Any] | None) -> list[str]:
+    """Return the lengths of a collection's passages, and below them the paper's, if the paper has the collection."""
+    passage_count = _format_figure(lengths["passages"])
+    mean = _format_figure(lengths["mean_chars"])
+    median = _format_figure(lengths["median_chars"])
+    shortest = _format_figure(lengths["min_chars"])
+    longest = _format_figure(lengths["max_chars"])
+    figures = f"mean {mean}, median {median}, {shortest} to {longest}"
+    lines = [f"{config}: {passage_count} passages; characters: {figures}"]
+    if not paper_lengths:
+        return lines
+    paper_count = _format_figure(paper_lengths["passages"])
+    paper_mean = _format_figure(paper_lengths["mean_chars"])
+    paper_median = _format_figure(paper_lengths["median_chars"])
+    lines.append(f"  (the paper: {paper_count} passages; mean {paper_mean}, median {paper_median})")
+    if paper_lengths["median_chars"] > paper_lengths["mean_chars"]:
+        # A few long passages raise the mean above the median, in every collection that was counted.
+        lines.append("  (the paper's median is above its mean: the two numbers look swapped)")
+    return lines
+
+
+def _table2_lines(paper: dict[str, Any], set_counts: dict[str, dict[str, int]]) -> list[str]:
+    """Return Table 2 with the release's counts below the paper's row of the set, and what Table 3 has instead."""
     rows = [("Table 2", "lang.", "queries", "passages", "source of queries", "source of passages", "annotation")]
-    for row in paper:
-        rows.append((row["dataset"], *row["values"]))
-        if own := counted.get(row.get("set", "")):
-            rows.append(("  here", row["values"][0], f"{own['queries']:,}", f"{own['passages']:,}", "", "", ""))
-    table3 = published()["table3"]
-    queries = sum(table3[split]["queries"] for split in SPLITS)
-    passages = published()["collections"]["corpus"]["passages"]
-    remark = f"(DuReader-retrieval in the paper's Table 3: {queries:,} queries and {passages:,} passages)"
+    for paper_row in paper["table2"]:
+        rows.append((paper_row["dataset"], *paper_row["values"]))
+        counts = set_counts.get(paper_row.get("set", ""))
+        # The row of the release has only the two numbers, and no description of the sources.
+        if counts:
+            language = paper_row["values"][0]
+            rows.append(("  here", language, f"{counts['queries']:,}", f"{counts['passages']:,}", "", "", ""))
+    query_count = sum(paper["table3"][split]["queries"] for split in SPLITS)
+    passage_count = paper["collections"]["corpus"]["passages"]
+    remark = f"(DuReader-retrieval in the paper's Table 3: {query_count:,} queries and {passage_count:,} passages)"
     return [*aligned(rows, left=2, gap="  "), remark]
 
 
-def _cell(value: float | int | None) -> str:
-    return "-" if value is None else f"{value:,.2f}" if isinstance(value, float) else f"{value:,}"
+def _format_figure(value: float | int | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,.2f}" if isinstance(value, float) else f"{value:,}"
 
 
-def relabelled(queries: Sequence[str], before: Judged, after: Judged) -> dict[str, Any]:
-    """Count the differences between two judgments of the same ``queries`` (ids). Return JSON values.
+def relabelled(query_ids: Sequence[str], judged_before: Judged, judged_after: Judged) -> dict[str, Any]:
+    """Count the differences between two judgments of the same queries. Return JSON values.
 
     Section 2.3: "the average positive paragraph per query has increased from 2.43 to 4.91. There are 71.53% of queries
     that have at least one false negative relabeled". ``false_negatives`` are pairs that became positive, and
     ``false_positives`` are pairs that are no longer positive. ``without_positives`` counts queries that lost all
     positives.
     """
-    old, new = (
-        {(query, passage) for query in queries for passage, score in judged.get(query, {}).items() if score > 0}
-        for judged in (before, after)
-    )
-    count, added, refuted = max(1, len(queries)), new - old, old - new
+    # Negative and missing judgments are the same here: the pair is not positive.
+    old_pairs = _positive_pairs(query_ids, judged_before)
+    new_pairs = _positive_pairs(query_ids, judged_after)
+    false_negatives = new_pairs - old_pairs
+    false_positives = old_pairs - new_pairs
+    # Without queries, all shares are 0.
+    query_count = max(1, len(query_ids))
     return {
-        "queries": len(queries),
-        "positives_before": len(old),
-        "positives_after": len(new),
-        "per_query_before": round_stat(len(old) / count),
-        "per_query_after": round_stat(len(new) / count),
-        "false_negatives": len(added),
-        "false_positives": len(refuted),
-        "share_with_false_negatives": round_stat(len({query for query, _ in added}) / count),
-        "share_with_false_positives": round_stat(len({query for query, _ in refuted}) / count),
-        "without_positives": len({query for query, _ in old} - {query for query, _ in new}),
+        "queries": len(query_ids),
+        "positives_before": len(old_pairs),
+        "positives_after": len(new_pairs),
+        "per_query_before": round_stat(len(old_pairs) / query_count),
+        "per_query_after": round_stat(len(new_pairs) / query_count),
+        "false_negatives": len(false_negatives),
+        "false_positives": len(false_positives),
+        "share_with_false_negatives": round_stat(len(_queries_of(false_negatives)) / query_count),
+        "share_with_false_positives": round_stat(len(_queries_of(false_positives)) / query_count),
+        "without_positives": len(_queries_of(old_pairs) - _queries_of(new_pairs)),
     }
 
 
-_RELABELLED = (
+def _positive_pairs(query_ids: Sequence[str], judged: Judged) -> set[tuple[str, str]]:
+    """Return the (query id, passage id) pairs that are judged positive."""
+    pairs = set()
+    for query_id in query_ids:
+        for passage_id, score in judged.get(query_id, {}).items():
+            if score > 0:
+                pairs.add((query_id, passage_id))
+    return pairs
+
+
+def _queries_of(pairs: set[tuple[str, str]]) -> set[str]:
+    return {query_id for query_id, _ in pairs}
+
+
+_RELABELLED_ROWS = (  # key of relabelled, title, format
     ("per_query_before", "positives a query before", ".2f"),
     ("per_query_after", "positives a query after", ".2f"),
     ("share_with_false_negatives", "queries with a false negative", ".2%"),
@@ -101,16 +153,19 @@ _RELABELLED = (
 )
 
 
-def relabelled_text(stats: dict[str, dict[str, Any]], paper: dict[str, Any]) -> str:
+def relabelled_text(stats_by_split: dict[str, dict[str, Any]], paper_figures: dict[str, Any]) -> str:
     """Format the results of :func:`relabelled` for every split, and the paper's values, as aligned text."""
-    table = [["judged by people", *stats, "paper"]]
-    for key, title, form in _RELABELLED:
-        values = [*(found[key] for found in stats.values()), paper.get(key)]
-        table.append([title, *("-" if value is None else format(value, form) for value in values)])
-    lines = aligned(table, widths=(32, 11))
-    for split, found in stats.items():
-        pairs = f"{found['false_negatives']:,} pairs became positive, {found['false_positives']:,} became negative"
+    rows = [["judged by people", *stats_by_split, "paper"]]
+    for key, title, number_format in _RELABELLED_ROWS:
+        values = [figures[key] for figures in stats_by_split.values()]
+        values.append(paper_figures.get(key))
+        cells = ["-" if value is None else format(value, number_format) for value in values]
+        rows.append([title, *cells])
+    lines = aligned(rows, widths=(32, 11))
+    for split, figures in stats_by_split.items():
         lines.append(
-            f"{split}: {pairs}; {found['without_positives']:,} of {found['queries']:,} queries lost all positives"
+            f"{split}: {figures['false_negatives']:,} pairs became positive, "
+            f"{figures['false_positives']:,} became negative; "
+            f"{figures['without_positives']:,} of {figures['queries']:,} queries lost all positives"
         )
     return "\n".join(lines)

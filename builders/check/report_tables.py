@@ -5,37 +5,41 @@ from typing import Any
 
 from builders.check.release_report import CheckedRelease
 from builders.core.results import Table
+from builders.store.judgments import overlap_columns
 from builders.store.published import published
-from builders.store.table3 import TABLE3_ROWS
+from builders.store.table3 import LENGTH_KEYS, TABLE3_ROWS
 
-_LENGTHS = ("passages", "mean_chars", "median_chars", "min_chars", "max_chars")
-_SHARE = "overlapping_share"
+_SHARE_COLUMN = "overlapping_share"
 
 
 def tables_of(outcome: CheckedRelease) -> list[Table]:
     """Return the tests, the findings, and the counts beside the paper's. A part without rows has no table."""
-    stats, paper = outcome.figures.stats, published()
-    label_overlap = [{"split": split, **counts} for split, counts in stats.get("label_overlap", {}).items()]
+    stats = outcome.figures.stats
+    paper = published()
+    label_overlap = []
+    for split, counts in stats.get("label_overlap", {}).items():
+        label_overlap.append({"split": split, **counts})
+    english = stats.get("english", {})
     tables = [
-        _tests(outcome),
-        _findings(outcome),
+        _test_table(outcome),
+        _finding_table(outcome),
         _table3(stats["table3"], paper["table3"]),
-        _beside_paper("collections", stats["collections"], paper["collections"], _LENGTHS),
-        _beside_paper("English queries", stats.get("english", {}), paper["english"], ("queries", "words_per_query")),
+        _beside_paper("collections", stats["collections"], paper["collections"], LENGTH_KEYS),
+        _beside_paper("English queries", english, paper["english"], ("queries", "words_per_query")),
         _rows_as_table("label overlap with the training split", label_overlap, text_columns=1),
-        _rows_as_table("label overlap of the drawn sets", outcome.drawn, text_columns=2),
+        _rows_as_table("label overlap of the drawn sets", outcome.drawn_overlaps, text_columns=2),
     ]
     return [table for table in tables if table.rows]
 
 
-def _tests(outcome: CheckedRelease) -> Table:
+def _test_table(outcome: CheckedRelease) -> Table:
     rows = []
-    for test, result, faults, counted in outcome.results():
-        rows.append([test, result, counted, faults])
+    for test, result, fault_count, counted_faults in outcome.results():
+        rows.append([test, result, counted_faults, fault_count])
     return Table(("test", "result", "counted faults", "count"), rows, title="tests", text_columns=3)
 
 
-def _findings(outcome: CheckedRelease) -> Table:
+def _finding_table(outcome: CheckedRelease) -> Table:
     rows = []
     for finding in outcome.findings:
         examples = ", ".join(finding.examples)
@@ -44,43 +48,51 @@ def _findings(outcome: CheckedRelease) -> Table:
     return Table(columns, rows, title="findings", text_columns=5)
 
 
-def _table3(counted: Mapping[str, Any], paper: Mapping[str, Any]) -> Table:
+def _table3(release_table3: Mapping[str, Any], paper_table3: Mapping[str, Any]) -> Table:
     """Return Table 3 with its rows as in the paper, and the paper's column right of each column of the release."""
     columns = ["figure"]
-    for column in counted:
+    # Each figure is right of the release's figure, so that differences are easy to see.
+    for column in release_table3:
         columns += [column, f"{column} (paper)"]
     rows = []
     for key, title in TABLE3_ROWS:
         row: list[Any] = [title]
-        for column in counted:
-            row += [counted[column][key], paper.get(column, {}).get(key)]
+        for column, figures in release_table3.items():
+            row += [figures[key], paper_table3.get(column, {}).get(key)]
         rows.append(row)
-    return Table(columns, rows if counted else [], title="Table 3")
+    if not release_table3:
+        rows = []
+    return Table(columns, rows, title="Table 3")
 
 
-def _beside_paper(title: str, counted: Mapping[str, Any], paper: Mapping[str, Any], keys: tuple[str, ...]) -> Table:
+def _beside_paper(
+    title: str, release_figures: Mapping[str, Any], paper_figures: Mapping[str, Any], keys: tuple[str, ...]
+) -> Table:
     """Return a row for each part, with the paper's figure right of the release's figure if the paper has one."""
     columns = ["part"]
     for key in keys:
         columns.append(key)
-        if _in_paper(key, paper):
+        # A column of empty cells for figures that the paper lacks would only make the table wider.
+        if _in_paper(key, paper_figures):
             columns.append(f"{key} (paper)")
     rows = []
-    for part, figures in counted.items():
+    for part, figures in release_figures.items():
         row: list[Any] = [part]
         for key in keys:
             row.append(figures.get(key))
-            if _in_paper(key, paper):
-                row.append(paper.get(part, {}).get(key))
+            if _in_paper(key, paper_figures):
+                row.append(paper_figures.get(part, {}).get(key))
         rows.append(row)
     return Table(columns, rows, title=title)
 
 
-def _in_paper(key: str, paper: Mapping[str, Any]) -> bool:
-    return any(key in figures for figures in paper.values())
+def _in_paper(key: str, paper_figures: Mapping[str, Any]) -> bool:
+    return any(key in figures for figures in paper_figures.values())
 
 
 def _rows_as_table(title: str, records: list[dict[str, Any]], text_columns: int) -> Table:
-    columns = list(dict.fromkeys(name for record in records for name in record))
-    rows = [[record.get(name) for name in columns] for record in records]
-    return Table(columns, rows, title=title, percent_columns=(_SHARE,), text_columns=text_columns)
+    columns = overlap_columns(records)
+    rows = []
+    for record in records:
+        rows.append([record.get(column) for column in columns])
+    return Table(columns, rows, title=title, percent_columns=(_SHARE_COLUMN,), text_columns=text_columns)

@@ -4,53 +4,56 @@ A rule is an SQL query on the tables of :mod:`builders.check.survey`. The query 
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from itertools import combinations
 from typing import Any, NamedTuple
 
 from builders.check.findings import EXAMPLES, INFO, LONGEST_PASSAGE, LONGEST_QUERY, WARNING, Finding
 from builders.check.survey import Survey
 from builders.core.errors import InputError
+from builders.core.progress import progress
 from builders.store.layout import ANSWERS, IDS, QRELS, QUESTION_TYPES, REMOVED, SETS, TOLD_APART, config_of
 from builders.store.manifest import STATS, read_stats
 from builders.store.published import published
 
 
 class Rule(NamedTuple):
-    """A rule.
+    """An SQL query that finds faults in rows of one kind.
 
     Attributes:
-        kind: the kind of rows to test, from :func:`_places`.
+        row_kind: the kind of rows to test, from :func:`_tested_splits`.
         test: a test of :data:`builders.check.findings.TESTS`.
         what: a description of the fault, with parameters in braces.
         example: the SQL expression of an example.
         rows: the SQL after FROM, with a row for each fault. ``$config`` and ``$split`` are the tested split.
             ``$queries``, ``$corpus`` and ``$qrels`` are the configs of its set. ``$query_split`` is the split with the
-            rows' queries, or NULL for queries of several splits. Names of ``_PARTS`` may be used as tables.
+            rows' queries, or NULL for queries of several splits. Names of ``_ROW_SETS`` may be used as tables.
     """
 
-    kind: str
+    row_kind: str
     test: str
     what: str
     example: str
     rows: str
 
 
-_HERE = "WHERE config = $config AND split = $split"
-_PARTS = {
-    "judgments": f"SELECT * FROM judged {_HERE}",
-    "joined_rows": f"SELECT * FROM joined {_HERE}",
-    "answers_here": f"SELECT * FROM answered {_HERE}",
+_TOLERANCE = 1e-3  # of means in stats.json, whose last digits depend on the order of the sum
+_OF_SPLIT = "WHERE config = $config AND split = $split"
+# Tables that rules may use. A rule's query begins with the definitions of the names that occur in the rule.
+_ROW_SETS = {
+    "judgments": f"SELECT * FROM judged {_OF_SPLIT}",
+    "joined_rows": f"SELECT * FROM joined {_OF_SPLIT}",
+    "answers_here": f"SELECT * FROM answered {_OF_SPLIT}",
     "all_judged": "SELECT query_id, docid FROM judged WHERE config = $qrels AND split = $split",
-    "passages": f"SELECT * FROM joined_passages {_HERE}",
+    "passages": f"SELECT * FROM joined_passages {_OF_SPLIT}",
     "corpus_ids": "SELECT id FROM texts WHERE config = $corpus",
     "query_ids": "SELECT id FROM texts WHERE config = $queries AND split = coalesce($query_split, split)",
     "known_before": "SELECT query_id AS before FROM judged WHERE config = 'qrels-before' AND split = $split",
 }
-_NEEDS = {"corpus_ids": "corpus", "query_ids": "queries"}  # part -> the parameter that names the required config
-_LONG = f"chars > CASE WHEN config LIKE '%corpus' THEN {LONGEST_PASSAGE} ELSE {LONGEST_QUERY} END"
+_REQUIRED_CONFIGS = {"corpus_ids": "corpus", "query_ids": "queries"}  # table of _ROW_SETS -> parameter of its config
+_TOO_LONG = f"chars > CASE WHEN config LIKE '%corpus' THEN {LONGEST_PASSAGE} ELSE {LONGEST_QUERY} END"
 # Several Chinese queries may share a translation, so zh_id is part of GROUP BY. Ids are read only for repeated texts.
-_AGAIN = """(
+_REPEATED_TEXTS = """(
     WITH again AS (
         SELECT config, split, key, zh_id FROM texts WHERE NOT blank
         GROUP BY config, split, key, zh_id HAVING count(*) > 1
@@ -63,200 +66,452 @@ _TWO_TEXTS = """(
     SELECT config, split, id FROM texts WHERE id IN (SELECT id FROM texts WHERE NOT id_ok)
     GROUP BY config, split, id HAVING count(DISTINCT key) > 1
 )"""
-_CONTROL = "id || ' (U+' || printf('%04X', ord(control)) || ')'"
-_NO_QUERY, _NO_PASSAGE = "ANTI JOIN query_ids ON id = query_id", "ANTI JOIN corpus_ids ON id = docid"
-_PAIR, _BY_PAIR = "query_id || ' ' || docid", "GROUP BY query_id, docid HAVING count"
-_POSITIVE = "(FROM judgments WHERE score > 0)"
-_TRANSLATED = (
-    f"(SELECT id, zh_id FROM texts {_HERE}) ANTI JOIN (SELECT id AS present FROM query_ids) ON present = zh_id"
+_CONTROL_EXAMPLE = "id || ' (U+' || printf('%04X', ord(control)) || ')'"
+_NO_QUERY = "ANTI JOIN query_ids ON id = query_id"
+_NO_PASSAGE = "ANTI JOIN corpus_ids ON id = docid"
+_PAIR_EXAMPLE = "query_id || ' ' || docid"
+_BY_PAIR = "GROUP BY query_id, docid HAVING count"
+_POSITIVE_PAIRS = "(FROM judgments WHERE score > 0)"
+_UNKNOWN_ZH_IDS = (
+    f"(SELECT id, zh_id FROM texts {_OF_SPLIT}) ANTI JOIN (SELECT id AS present FROM query_ids) ON present = zh_id"
 )
-_OTHERWISE = """(
+_DIFFERENT_PAIRS = """(
     WITH known AS (SELECT query_id, docid FROM judged WHERE config = $qrels AND split = $split AND score > 0),
          positives AS (SELECT query_id, docid FROM passages WHERE positive)
     (FROM known EXCEPT FROM positives) UNION ALL (FROM positives EXCEPT FROM known)
 )"""
-_TOLD = """(
+_NOT_IN_ONE = """(
     SELECT id, 1 AS asked, 0 AS told FROM query_ids
     UNION ALL
     SELECT id, 0, 1 FROM texts WHERE config IN ('duplicated', 'others') AND split = $split
 ) GROUP BY id HAVING max(asked) = 0 OR sum(told) <> 1"""
-_SHARED = f"texts WHERE config = $config AND split = $second AND key IN (SELECT key FROM texts {_HERE})"
-_LISTED = "listed WHERE config = $config"
+_SHARED_QUERIES = f"texts WHERE config = $config AND split = $second AND key IN (SELECT key FROM texts {_OF_SPLIT})"
+_ANSWER_PASSAGES = "(SELECT query_id, unnest(docids) AS docid FROM answers_here)"
+_LISTED_IDS = "listed WHERE config = $config"
 RULES = (
     # Rules for texts (queries and passages). They give a finding for each config and split.
-    Rule("text", "ids-not-md5", "ids", "coalesce(id, 'null')", "texts WHERE NOT id_ok"),
-    Rule("text", "empty-texts", "texts", "id", "texts WHERE blank"),
-    Rule("text", "long-texts", "texts", "id || ' (' || chars || ' characters)'", f"texts WHERE {_LONG}"),
-    Rule("text", "control-characters", "texts", _CONTROL, "texts WHERE control IS NOT NULL"),
-    Rule("text", "replacement-characters", "texts", "id", "texts WHERE replaced"),
-    Rule("text", "one-id-two-texts", "ids", "id", _TWO_TEXTS),
-    Rule("text", "duplicate-texts", "repeated texts", "ids", _AGAIN),
     Rule(
-        "listed", "samples", "ids not in {corpus}", "coalesce(id, 'null')", f"{_LISTED} AND id NOT IN (FROM corpus_ids)"
+        row_kind="text",
+        test="ids-not-md5",
+        what="ids",
+        example="coalesce(id, 'null')",
+        rows="texts WHERE NOT id_ok",
     ),
-    Rule("listed", "samples", "ids listed more than once", "id", f"{_LISTED} GROUP BY id HAVING count(*) > 1"),
-    Rule("judged", "dangling-ids", "judgments of a query that {queries} lacks", "query_id", f"judgments {_NO_QUERY}"),
-    Rule("judged", "dangling-ids", "judgments of a passage that {corpus} lacks", _PAIR, f"judgments {_NO_PASSAGE}"),
-    Rule("judged", "duplicate-judgments", "pairs", _PAIR, f"judgments {_BY_PAIR}(*) > 1"),
+    Rule(
+        row_kind="text",
+        test="empty-texts",
+        what="texts",
+        example="id",
+        rows="texts WHERE blank",
+    ),
+    Rule(
+        row_kind="text",
+        test="long-texts",
+        what="texts",
+        example="id || ' (' || chars || ' characters)'",
+        rows=f"texts WHERE {_TOO_LONG}",
+    ),
+    Rule(
+        row_kind="text",
+        test="control-characters",
+        what="texts",
+        example=_CONTROL_EXAMPLE,
+        rows="texts WHERE control IS NOT NULL",
+    ),
+    Rule(
+        row_kind="text",
+        test="replacement-characters",
+        what="texts",
+        example="id",
+        rows="texts WHERE replaced",
+    ),
+    Rule(
+        row_kind="text",
+        test="one-id-two-texts",
+        what="ids",
+        example="id",
+        rows=_TWO_TEXTS,
+    ),
+    Rule(
+        row_kind="text",
+        test="duplicate-texts",
+        what="repeated texts",
+        example="ids",
+        rows=_REPEATED_TEXTS,
+    ),
+    Rule(
+        row_kind="listed",
+        test="samples",
+        what="ids not in {corpus}",
+        example="coalesce(id, 'null')",
+        rows=f"{_LISTED_IDS} AND id NOT IN (FROM corpus_ids)",
+    ),
+    Rule(
+        row_kind="listed",
+        test="samples",
+        what="ids listed more than once",
+        example="id",
+        rows=f"{_LISTED_IDS} GROUP BY id HAVING count(*) > 1",
+    ),
+    Rule(
+        row_kind="judged",
+        test="dangling-ids",
+        what="judgments of a query that {queries} lacks",
+        example="query_id",
+        rows=f"judgments {_NO_QUERY}",
+    ),
+    Rule(
+        row_kind="judged",
+        test="dangling-ids",
+        what="judgments of a passage that {corpus} lacks",
+        example=_PAIR_EXAMPLE,
+        rows=f"judgments {_NO_PASSAGE}",
+    ),
+    Rule(
+        row_kind="judged",
+        test="duplicate-judgments",
+        what="pairs",
+        example=_PAIR_EXAMPLE,
+        rows=f"judgments {_BY_PAIR}(*) > 1",
+    ),
     # Every query of a labelled split needs a positive passage. In restrain-* and resttest-*, judged queries need one.
     Rule(
-        *("sampled", "queries-without-positives", "queries", "query_id"),
-        "judgments GROUP BY query_id HAVING max(score) <= 0",
+        row_kind="sampled",
+        test="queries-without-positives",
+        what="queries",
+        example="query_id",
+        rows="judgments GROUP BY query_id HAVING max(score) <= 0",
     ),
     Rule(
-        *("labelled", "queries-without-positives", "queries", "id"),
-        f"query_ids ANTI JOIN {_POSITIVE} ON query_id = id ANTI JOIN known_before ON before = id",
+        row_kind="labelled",
+        test="queries-without-positives",
+        what="queries",
+        example="id",
+        rows=f"query_ids ANTI JOIN {_POSITIVE_PAIRS} ON query_id = id ANTI JOIN known_before ON before = id",
     ),
     # A query may lose its last positive when people correct the judgments.
     Rule(
-        *("corrected", "no-positives-left", "queries", "DISTINCT before"),
-        f"known_before WHERE before NOT IN (SELECT query_id FROM {_POSITIVE})",
-    ),
-    Rule("translated", "dangling-ids", "zh_ids that {queries} lacks", "id || ' (' || zh_id || ')'", _TRANSLATED),
-    Rule("joined", "ids-not-md5", "query ids", "query_id", "joined_rows WHERE NOT coalesce(id_ok, false)"),
-    Rule("joined", "ids-not-md5", "passage ids", "coalesce(docid, 'null')", "passages WHERE NOT id_ok"),
-    Rule("joined", "dangling-ids", "passages that {corpus} lacks", _PAIR, f"passages {_NO_PASSAGE}"),
-    Rule("joined", "joined-rows", "passages with both labels", _PAIR, f"passages {_BY_PAIR}(DISTINCT positive) > 1"),
-    Rule("answered", "dangling-ids", "with answers that {queries} lacks", "query_id", f"answers_here {_NO_QUERY}"),
-    Rule("answered", "answers", "repeated", "query_id", "answers_here GROUP BY query_id HAVING count(*) > 1"),
-    Rule("answered", "answers", "with lists of different lengths", "query_id", "answers_here WHERE NOT fits"),
-    Rule(
-        *("answered", "answers", "of unknown type", "query_id || ' (' || question_type || ')'"),
-        f"answers_here WHERE question_type NOT IN {('', *QUESTION_TYPES)}",
+        row_kind="corrected",
+        test="no-positives-left",
+        what="queries",
+        example="DISTINCT before",
+        rows=f"known_before WHERE before NOT IN (SELECT query_id FROM {_POSITIVE_PAIRS})",
     ),
     Rule(
-        *("answered", "answers", "with an unjudged passage", _PAIR),
-        "(SELECT query_id, unnest(docids) AS docid FROM answers_here) ANTI JOIN all_judged USING (query_id, docid)",
+        row_kind="translated",
+        test="dangling-ids",
+        what="zh_ids that {queries} lacks",
+        example="id || ' (' || zh_id || ')'",
+        rows=_UNKNOWN_ZH_IDS,
+    ),
+    Rule(
+        row_kind="joined",
+        test="ids-not-md5",
+        what="query ids",
+        example="query_id",
+        rows="joined_rows WHERE NOT coalesce(id_ok, false)",
+    ),
+    Rule(
+        row_kind="joined",
+        test="ids-not-md5",
+        what="passage ids",
+        example="coalesce(docid, 'null')",
+        rows="passages WHERE NOT id_ok",
+    ),
+    Rule(
+        row_kind="joined",
+        test="dangling-ids",
+        what="passages that {corpus} lacks",
+        example=_PAIR_EXAMPLE,
+        rows=f"passages {_NO_PASSAGE}",
+    ),
+    Rule(
+        row_kind="joined",
+        test="joined-rows",
+        what="passages with both labels",
+        example=_PAIR_EXAMPLE,
+        rows=f"passages {_BY_PAIR}(DISTINCT positive) > 1",
+    ),
+    Rule(
+        row_kind="answered",
+        test="dangling-ids",
+        what="with answers that {queries} lacks",
+        example="query_id",
+        rows=f"answers_here {_NO_QUERY}",
+    ),
+    Rule(
+        row_kind="answered",
+        test="answers",
+        what="repeated",
+        example="query_id",
+        rows="answers_here GROUP BY query_id HAVING count(*) > 1",
+    ),
+    Rule(
+        row_kind="answered",
+        test="answers",
+        what="with lists of different lengths",
+        example="query_id",
+        rows="answers_here WHERE NOT fits",
+    ),
+    Rule(
+        row_kind="answered",
+        test="answers",
+        what="of unknown type",
+        example="query_id || ' (' || question_type || ')'",
+        rows=f"answers_here WHERE question_type NOT IN {('', *QUESTION_TYPES)}",
+    ),
+    Rule(
+        row_kind="answered",
+        test="answers",
+        what="with an unjudged passage",
+        example=_PAIR_EXAMPLE,
+        rows=f"{_ANSWER_PASSAGES} ANTI JOIN all_judged USING (query_id, docid)",
     ),
     # Section 2.3: similar questions are removed from the training questions.
     Rule(
-        *("removed", "similar-queries", "removed queries that are still in {queries}/{split}", "query_id"),
-        "joined_rows SEMI JOIN query_ids ON id = query_id",
+        row_kind="removed",
+        test="similar-queries",
+        what="removed queries that are still in {queries}/{split}",
+        example="query_id",
+        rows="joined_rows SEMI JOIN query_ids ON id = query_id",
     ),
-    Rule("asked", "dangling-ids", "rows of a query that {queries} lacks", "query_id", f"joined_rows {_NO_QUERY}"),
+    Rule(
+        row_kind="asked",
+        test="dangling-ids",
+        what="rows of a query that {queries} lacks",
+        example="query_id",
+        rows=f"joined_rows {_NO_QUERY}",
+    ),
     # The benchmark's joined rows contain every query once, and every judgment.
     Rule(
-        *("benchmark", "joined-rows", "queries of {queries}/{split} without a row, or with more than one row", "id"),
-        "query_ids LEFT JOIN joined_rows ON query_id = id GROUP BY id HAVING count(query_id) <> 1",
+        row_kind="benchmark",
+        test="joined-rows",
+        what="queries of {queries}/{split} without a row, or with more than one row",
+        example="id",
+        rows="query_ids LEFT JOIN joined_rows ON query_id = id GROUP BY id HAVING count(query_id) <> 1",
     ),
-    Rule("benchmark-judged", "joined-rows", "pairs that differ from {qrels}/{split}", _PAIR, _OTHERWISE),
+    Rule(
+        row_kind="benchmark-judged",
+        test="joined-rows",
+        what="pairs that differ from {qrels}/{split}",
+        example=_PAIR_EXAMPLE,
+        rows=_DIFFERENT_PAIRS,
+    ),
     # Section 3.4: every query of a split is either in duplicated or in others.
-    Rule("told apart", "similar-queries", "queries that are not in exactly one of duplicated and others", "id", _TOLD),
-    Rule("two splits", "shared-queries", "queries that are in {second} and in {split}", "id", _SHARED),
+    Rule(
+        row_kind="told apart",
+        test="similar-queries",
+        what="queries that are not in exactly one of duplicated and others",
+        example="id",
+        rows=_NOT_IN_ONE,
+    ),
+    Rule(
+        row_kind="two splits",
+        test="shared-queries",
+        what="queries that are in {second} and in {split}",
+        example="id",
+        rows=_SHARED_QUERIES,
+    ),
 )
 
 
-def check_rows(tables: Survey, figures: dict[str, Any]) -> Iterator[Finding]:
-    """Run all tests on the rows. ``figures`` are the counts of :func:`builders.check.count.count_survey`."""
-    for config, split, reason in tables.failures:
+def check_rows(survey_tables: Survey, counted_stats: dict[str, Any]) -> Iterator[Finding]:
+    """Run all tests on the rows. ``counted_stats`` are the counts of :func:`builders.check.count.count_survey`."""
+    for config, split, reason in survey_tables.failures:
         yield Finding("manifest", f"{config}/{split}", 1, f"cannot be read ({reason})")
-    for rule in (rule for rule in RULES if rule.kind == "text"):
-        faults = f"SELECT config, split, {rule.example} AS example FROM {rule.rows}"
-        sql = f"SELECT config, split, count(*), min(example, {EXAMPLES}) FROM ({faults}) GROUP BY ALL ORDER BY ALL"
-        for config, split, number, examples in tables.rows(sql):
-            yield Finding(rule.test, f"{config}/{split}", number, f"{number:,} {rule.what}", examples or [])
-    for where, kinds, values in _places(tables):
-        for rule in (rule for rule in RULES if rule.kind in kinds):
-            yield from _apply(tables, rule, where, values)
-    yield from check_sizes(tables, figures)
-    yield from check_stats(tables, figures)
+    text_rules = [rule for rule in RULES if rule.row_kind == "text"]
+    # List all tests first, so that the bar has a total.
+    row_tests = []
+    for tested_rows in _tested_splits(survey_tables):
+        for rule in RULES:
+            if rule.row_kind in tested_rows.kinds:
+                row_tests.append((rule, tested_rows))
+    with progress(total=len(text_rules) + len(row_tests), unit="test", label="rules") as bar:
+        for rule in text_rules:
+            yield from _test_texts(survey_tables, rule)
+            bar.update(1)
+        for rule, tested_rows in row_tests:
+            yield from _test_rows(survey_tables, rule, tested_rows)
+            bar.update(1)
+    yield from check_sizes(survey_tables, counted_stats)
+    yield from check_stats(survey_tables, counted_stats)
 
 
-def _places(tables: Survey) -> Iterator[tuple[str, set[str], dict[str, str | None]]]:
-    """Yield (place in findings, kinds of rows, parameters of rules) for every split or group of splits to test."""
+class _TestedRows(NamedTuple):
+    """A split, or a group of splits, to test.
+
+    Attributes:
+        name: the place in findings.
+        kinds: the kinds of its rows, see :class:`Rule`.
+        parameters: the parameters of rules.
+    """
+
+    name: str
+    kinds: set[str]
+    parameters: Mapping[str, str | None]
+
+
+def _tested_splits(survey_tables: Survey) -> Iterator[_TestedRows]:
+    """Yield every split to test, then the groups of splits for the rules about several splits."""
+    for config, split in survey_tables.loaded:
+        yield _tested_split(survey_tables, config, split)
     main = SETS["main"]
-    for config, split in tables.loaded:
-        columns, found = config_of(config).columns, SETS[config_of(config).set]
-        values: dict[str, str | None] = {"config": config, "split": split, "query_split": split}
-        values |= {"queries": found.queries, "corpus": found.corpus, "qrels": found.qrels}
-        kinds = set()
-        if columns is QRELS:
-            kinds = {"judged", "labelled", "corrected"} if found is main else {"judged", "labelled"}
-            if config != found.qrels:  # restrain-* and resttest-* have queries of several splits
-                kinds, values["query_split"] = {"judged", "sampled"}, None
-        elif columns is IDS:
-            kinds = {"listed"}
-        elif columns is ANSWERS:
-            kinds = {"answered"}
-        elif config == REMOVED:
-            kinds = {"joined", "removed"}
-        elif "query_id" in columns.names:
-            kinds = {"joined", "asked", "benchmark"} if found is main else {"joined", "asked"}
+    duplicated, _ = TOLD_APART
+    # Rules about both configs apply to a split that only one of the configs has.
+    told_apart_splits: set[str] = set()
+    for config in TOLD_APART:
+        told_apart_splits.update(survey_tables.splits(config))
+    for split in sorted(told_apart_splits):
+        parameters = {"config": duplicated, "split": split, "queries": main.queries, "query_split": split}
+        yield _TestedRows(f"{duplicated}/{split}", {"told apart"}, parameters)
+    query_configs = {dataset_set.queries for dataset_set in SETS.values()}
+    for config in sorted(query_configs):
+        # A query in two splits is a leak, for example from train to dev.
+        for first_split, second_split in combinations(survey_tables.splits(config), 2):
+            parameters = {"config": config, "split": first_split, "second": second_split}
+            yield _TestedRows(config, {"two splits"}, parameters)
+
+
+def _tested_split(survey_tables: Survey, config: str, split: str) -> _TestedRows:
+    """Return the kinds of rows of a split, and the parameters of the rules for it."""
+    main = SETS["main"]
+    columns = config_of(config).columns
+    dataset_set = SETS[config_of(config).set]
+    parameters: dict[str, str | None] = {
+        "config": config,
+        "split": split,
+        "query_split": split,
+        "queries": dataset_set.queries,
+        "corpus": dataset_set.corpus,
+        "qrels": dataset_set.qrels,
+    }
+    kinds: set[str] = set()
+    if columns is QRELS and config == dataset_set.qrels:
+        kinds = {"judged", "labelled"}
+        if dataset_set is main:
+            kinds.add("corrected")
+    elif columns is QRELS:  # restrain-* and resttest-* have queries of several splits
+        kinds = {"judged", "sampled"}
+        parameters["query_split"] = None
+    elif columns is IDS:
+        kinds = {"listed"}
+    elif columns is ANSWERS:
+        kinds = {"answered"}
+    elif config == REMOVED:
+        kinds = {"joined", "removed"}
+    elif "query_id" in columns.names:
+        kinds = {"joined", "asked"}
+        if dataset_set is main:
+            kinds.add("benchmark")
             # The rule is skipped if the qrels exist but are unreadable, because it would report every passage.
-            if found is main and (
-                (main.qrels, split) not in tables.release.splits() or split in tables.splits("qrels")
-            ):
+            has_qrels = (main.qrels, split) in survey_tables.release.splits()
+            if not has_qrels or split in survey_tables.splits(main.qrels):
                 kinds.add("benchmark-judged")
-        elif "zh_id" in columns.names:
-            kinds, values["queries"] = {"translated"}, main.queries
-        yield f"{config}/{split}", kinds, values
-    for split in sorted({split for name in TOLD_APART for split in tables.splits(name)}):
-        values = {"config": TOLD_APART[0], "split": split, "queries": main.queries, "query_split": split}
-        yield f"{TOLD_APART[0]}/{split}", {"told apart"}, values
-    for config in sorted({found.queries for found in SETS.values()}):
-        for first, second in combinations(tables.splits(config), 2):
-            yield config, {"two splits"}, {"config": config, "split": first, "second": second}
+    elif "zh_id" in columns.names:
+        kinds = {"translated"}
+        parameters["queries"] = main.queries
+    return _TestedRows(f"{config}/{split}", kinds, parameters)
 
 
-def _apply(tables: Survey, rule: Rule, where: str, values: dict[str, str | None]) -> Iterator[Finding]:
-    parts = {name: part for name, part in _PARTS.items() if name in rule.rows}
-    for part in parts.keys() & _NEEDS.keys():
-        config, split = values[_NEEDS[part]], values["query_split"] if part == "query_ids" else None
-        if not any(config == name and split in (None, other) for name, other in tables.loaded):
-            missing = f"{config}/{split}" if split else config
-            yield Finding("not-tested", where, 1, f"{rule.test}: needs {missing}, which was not read")
-            return
-    named = ", ".join(f"{name} AS NOT MATERIALIZED ({part})" for name, part in parts.items())
-    faults = f"{f'WITH {named} ' if named else ''}SELECT {rule.example} AS example FROM {rule.rows}"
+def _test_texts(survey_tables: Survey, rule: Rule) -> Iterator[Finding]:
+    """Apply a rule for texts to all splits at once."""
+    faults = f"SELECT config, split, {rule.example} AS example FROM {rule.rows}"
+    sql = f"SELECT config, split, count(*), min(example, {EXAMPLES}) FROM ({faults}) GROUP BY ALL ORDER BY ALL"
+    for config, split, fault_count, examples in survey_tables.rows(sql):
+        what = f"{fault_count:,} {rule.what}"
+        yield Finding(rule.test, f"{config}/{split}", fault_count, what, examples or [])
+
+
+def _test_rows(survey_tables: Survey, rule: Rule, tested_rows: _TestedRows) -> Iterator[Finding]:
+    """Apply a rule to a split, or to a group of splits."""
+    row_sets = {name: sql for name, sql in _ROW_SETS.items() if name in rule.rows}
+    unread = _unread_config(survey_tables, row_sets, tested_rows.parameters)
+    if unread:
+        yield Finding("not-tested", tested_rows.name, 1, f"{rule.test}: needs {unread}, which was not read")
+        return
+    with_clause = ""
+    if row_sets:
+        # Without NOT MATERIALIZED, DuckDB would store a copy of the rows, for example of all ids of a corpus.
+        definitions = [f"{name} AS NOT MATERIALIZED ({sql})" for name, sql in row_sets.items()]
+        with_clause = f"WITH {', '.join(definitions)} "
+    faults = f"{with_clause}SELECT {rule.example} AS example FROM {rule.rows}"
     sql = f"SELECT count(*), min(example, {EXAMPLES}) FROM ({faults})"
     # DuckDB refuses parameters that the query does not use.
-    ((number, examples),) = tables.rows(sql, **{name: values[name] for name in set(re.findall(r"\$(\w+)", sql))})
-    if number:
-        yield Finding(rule.test, where, number, f"{number:,} {rule.what.format(**values)}", examples or [])
+    used_names = set(re.findall(r"\$(\w+)", sql))
+    used_parameters = {name: tested_rows.parameters[name] for name in used_names}
+    ((fault_count, examples),) = survey_tables.rows(sql, **used_parameters)
+    if fault_count:
+        what = f"{fault_count:,} {rule.what.format(**tested_rows.parameters)}"
+        yield Finding(rule.test, tested_rows.name, fault_count, what, examples or [])
 
 
-def check_sizes(tables: Survey, figures: dict[str, Any]) -> Iterator[Finding]:
+def _unread_config(survey_tables: Survey, row_sets: Collection[str], parameters: Mapping[str, str | None]) -> str:
+    """Return the config, or config/split, that the rows of a rule need and the survey lacks; empty if none."""
+    for row_set, config_parameter in _REQUIRED_CONFIGS.items():
+        if row_set not in row_sets:
+            continue
+        config = parameters[config_parameter]
+        split = parameters["query_split"] if row_set == "query_ids" else None  # None: any split
+        loaded_splits = [
+            loaded_split for loaded_config, loaded_split in survey_tables.loaded if loaded_config == config
+        ]
+        if not loaded_splits or (split is not None and split not in loaded_splits):
+            return f"{config}/{split}" if split else f"{config}"
+    return ""
+
+
+def check_sizes(survey_tables: Survey, counted_stats: dict[str, Any]) -> Iterator[Finding]:
     """Compare sizes with Table 3.
 
     A difference is a warning for data from the official archives or the paper's other sources. For data from raw
     DuReader, a difference is an info, because raw DuReader cannot give the paper's sizes.
     """
-    paper, main = published(), SETS["main"].table3
-    main_level = WARNING if "official" in {build.verb for build in tables.release.manifest.builds} else INFO
-    compared = [
-        *((column, "table3", column, main_level if column in main else WARNING) for column in figures["table3"]),
-        *((f"crosslingual {split}", "english", split, WARNING) for split in figures.get("english", {})),
-        *((config, "collections", config, main_level) for config in figures["collections"]),
-    ]
-    for where, part, name, level in compared:
-        mine, theirs = figures[part][name], paper[part].get(name, {})
-        for key in ("queries", "positive_passages", "passages"):
-            if mine.get(key) is not None and key in theirs and mine[key] != theirs[key]:
-                words = f"{mine[key]:,} {key.replace('_', ' ')}; the paper has {theirs[key]:,}"
-                yield Finding("split-sizes", where, 1, words, level=level)
+    paper = published()
+    verbs = {build.verb for build in survey_tables.release.manifest.builds}
+    main_level = WARNING if "official" in verbs else INFO
+    # Out-of-domain sets and translations have the paper's sources, so a difference is unexpected.
+    for column, sizes in counted_stats["table3"].items():
+        level = main_level if column in SETS["main"].table3 else WARNING
+        yield from _compare_sizes(column, sizes, paper["table3"].get(column, {}), level)
+    for split, sizes in counted_stats.get("english", {}).items():
+        yield from _compare_sizes(f"crosslingual {split}", sizes, paper["english"].get(split, {}), WARNING)
+    for config, sizes in counted_stats["collections"].items():
+        yield from _compare_sizes(config, sizes, paper["collections"].get(config, {}), main_level)
 
 
-def check_stats(tables: Survey, figures: dict[str, Any]) -> Iterator[Finding]:
+def _compare_sizes(
+    where: str, sizes: Mapping[str, Any], paper_sizes: Mapping[str, Any], level: str
+) -> Iterator[Finding]:
+    for key in ("queries", "positive_passages", "passages"):
+        size = sizes.get(key)
+        if size is not None and key in paper_sizes and size != paper_sizes[key]:
+            what = f"{size:,} {key.replace('_', ' ')}; the paper has {paper_sizes[key]:,}"
+            yield Finding("split-sizes", where, 1, what, level=level)
+
+
+def check_stats(survey_tables: Survey, counted_stats: dict[str, Any]) -> Iterator[Finding]:
     """Compare the values of ``stats.json`` with counts of the rows."""
-    if tables.failures:
+    if survey_tables.failures:
         return
     try:
-        written = read_stats(tables.release.path)
+        written_stats = read_stats(survey_tables.release.path)
     except InputError as error:
         yield Finding("stats", STATS, 1, f"is not a valid stats.json ({error})")
         return
-    for part, name in ((kind, key) for kind in ("table3", "collections", "answers") for key in figures.get(kind, ())):
-        listed, counted = written.get(part, {}).get(name, {}), figures[part][name]
-        wrong = [
-            f"{key} {listed[key]} (the rows: {counted[key]})"
-            for key in listed
-            if key in counted and not _equal(listed[key], counted[key])
-        ]
-        if wrong:
-            yield Finding("stats", f"{STATS}: {part}.{name}", len(wrong), "differs from the rows", wrong[:EXAMPLES])
+    # Only values that both have are compared, because a release of another version may have further values.
+    for part in ("table3", "collections", "answers"):
+        for name, counted in counted_stats.get(part, {}).items():
+            written = written_stats.get(part, {}).get(name, {})
+            differences = []
+            for key, value in written.items():
+                if key in counted and not _is_equal(value, counted[key]):
+                    differences.append(f"{key} {value} (the rows: {counted[key]})")
+            if differences:
+                where = f"{STATS}: {part}.{name}"
+                yield Finding("stats", where, len(differences), "differs from the rows", differences[:EXAMPLES])
 
 
-def _equal(listed: Any, counted: Any) -> bool:
-    if isinstance(listed, float) and isinstance(counted, (int, float)):
-        return abs(listed - counted) < 1e-3  # the last digits depend on the order of the sum
-    return bool(listed == counted)
+def _is_equal(written: Any, counted: Any) -> bool:
+    if isinstance(written, float) and isinstance(counted, (int, float)):
+        return abs(written - counted) < _TOLERANCE
+    return bool(written == counted)

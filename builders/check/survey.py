@@ -30,7 +30,8 @@ from builders.store.layout import (
 )
 from builders.store.reader import Release
 
-_MEMORY = 1_000  # MB
+_MEMORY_MB = 1_000
+_CORES_PER_SHARD = 4
 
 _TABLES = """
 CREATE TABLE texts (
@@ -61,7 +62,7 @@ CREATE MACRO is_replaced(text) AS contains(coalesce(text, ''), chr(65533));
 CREATE MACRO words_in(text) AS len(string_split_regex(trim(text), '\s+'));
 """
 
-# SQL that reads a split's files into the tables. ``_READ`` selects the SQL by the columns of the split.
+# SQL that reads a split's files into the tables. ``_STATEMENTS`` selects the SQL by the columns of the split.
 _TEXTS = """
 INSERT INTO texts
 SELECT $config, $split, _id, md5_number(coalesce(text, '')), is_id(_id, text, {zh_id}), coalesce(length(text), 0),
@@ -88,7 +89,7 @@ SELECT $config, $split, query_id,
        question_type, list_distinct(flatten(answer_passages))
 FROM read_parquet($files)
 """
-_READ = (
+_STATEMENTS = (
     (CORPUS, [_TEXTS.format(zh_id="NULL", words="NULL")]),
     (QUERIES, [_TEXTS.format(zh_id="NULL", words="NULL")]),
     (CROSSLINGUAL_QUERIES, [_TEXTS.format(zh_id="zh_id", words="words_in(text)")]),
@@ -115,72 +116,86 @@ class Survey:
     loaded: list[tuple[str, str]] = field(default_factory=list)
     failures: list[tuple[str, str, str]] = field(default_factory=list)
 
-    def rows(self, sql: str, *values: Any, **named: Any) -> list[tuple[Any, ...]]:
-        """Run an SQL query and return its rows. Parameters are ``?`` (``values``) or ``$name`` (``named``)."""
-        return self.con.execute(sql, named or list(values)).fetchall()  # type: ignore[no-any-return]
+    def rows(self, sql: str, *values: Any, **parameters: Any) -> list[tuple[Any, ...]]:
+        """Run an SQL query and return its rows.
+
+        Parameters in the SQL are either ``?`` (``values``, in order) or ``$name`` (``parameters``).
+        """
+        return self.con.execute(sql, parameters or list(values)).fetchall()  # type: ignore[no-any-return]
 
     def splits(self, config: str) -> list[str]:
         """Return the loaded splits of ``config`` in the order train, dev, test, others."""
-        found = [split for name, split in self.loaded if name == config]
-        return sorted(found, key=lambda split: (SPLITS.index(split) if split in SPLITS else len(SPLITS), split))
+        config_splits = []
+        for loaded_config, split in self.loaded:
+            if loaded_config == config:
+                config_splits.append(split)
+        return sorted(config_splits, key=_split_order)
+
+
+def _split_order(split: str) -> tuple[int, str]:
+    position = SPLITS.index(split) if split in SPLITS else len(SPLITS)
+    return position, split
 
 
 @contextlib.contextmanager
-def survey(release: Release, broken: Collection[str] = ()) -> Iterator[Survey]:
-    """Read a release into tables, except its ``broken`` configs. The tables are removed when the block ends.
+def survey(release: Release, broken_configs: Collection[str] = ()) -> Iterator[Survey]:
+    """Read a release into tables, except ``broken_configs``. The tables are removed when the block ends.
 
     Raises :class:`DiskFull` if TMPDIR is too small for the tables.
     """
     with (
         temporary_folder() as work,
         writing(work),
-        database(work / "spill", _MEMORY, file=work / "survey.duckdb") as con,
+        database(work / "spill", _MEMORY_MB, file=work / "survey.duckdb") as con,
     ):
         con.execute("SET preserve_insertion_order = false")
         con.execute(_TABLES)
         con.execute(_MACROS)
-        found = Survey(con, release)
-        pairs = [(config, split) for config, split in release.splits() if config not in broken]
-        split_bytes = [_bytes_of(release, config, split) for config, split in pairs]
+        tables = Survey(con, release)
+        intact_splits = [(config, split) for config, split in release.splits() if config not in broken_configs]
+        split_bytes = [_bytes_of(release, config, split) for config, split in intact_splits]
         with progress(total=sum(split_bytes), unit="B", label="read") as bar:
-            for (config, split), byte_count in zip(pairs, split_bytes, strict=True):
+            for (config, split), byte_count in zip(intact_splits, split_bytes, strict=True):
                 with bar.task(byte_count):
                     try:
-                        _read_split(found, config, split)
-                        found.loaded.append((config, split))
+                        _read_split(tables, config, split)
+                        tables.loaded.append((config, split))
                     except (duckdb.Error, ValueError) as error:
                         if full_disk(error) or isinstance(error, duckdb.OutOfMemoryException):
                             raise  # the file is not at fault
-                        found.failures.append((config, split, str(error).splitlines()[0]))
-        yield found
+                        tables.failures.append((config, split, str(error).splitlines()[0]))
+        yield tables
 
 
 def _bytes_of(release: Release, config: str, split: str) -> int:
     """Return the size of a split's files by the manifest, which may lack some of the files."""
-    return sum(entry.bytes for entry in release.manifest.files if entry.path.startswith(f"{config}/{split}-"))
+    path_prefix = f"{config}/{split}-"
+    return sum(entry.bytes for entry in release.manifest.files if entry.path.startswith(path_prefix))
 
 
-def _read_split(tables: Survey, config: str, split: str) -> None:
+def _read_split(survey_tables: Survey, config: str, split: str) -> None:
     """Read a split into the tables: all rows, or after an error none. The bar of the task moves with the shards."""
-    statements = next(sql for columns, sql in _READ if columns is schema_of(config))
-    # DuckDB's threads share the row groups of a statement's files. Each thread gets two row groups or more.
-    shards_at_once = max(1, usable_cores() // 4)
-    with tables.release.files(config, split) as files, _transaction(tables.con):
-        for start in range(0, len(files), shards_at_once):
-            some_files = files[start : start + shards_at_once]
+    statements = next(statements for columns, statements in _STATEMENTS if columns is schema_of(config))
+    # DuckDB's threads share the row groups of a statement's files. A shard of passages has eight row groups, so each
+    # thread gets two row groups or more.
+    shards_at_once = max(1, usable_cores() // _CORES_PER_SHARD)
+    with survey_tables.release.files(config, split) as paths, _transaction(survey_tables.con):
+        for start in range(0, len(paths), shards_at_once):
+            batch_paths = paths[start : start + shards_at_once]
+            parameters = {"config": config, "split": split, "files": batch_paths}
             for statement in statements:
-                tables.con.execute(statement, {"config": config, "split": split, "files": some_files})
-            report_share((start + len(some_files)) / len(files))
+                survey_tables.con.execute(statement, parameters)
+            report_share((start + len(batch_paths)) / len(paths))
 
 
 @contextlib.contextmanager
-def _transaction(con: duckdb.DuckDBPyConnection) -> Iterator[None]:
+def _transaction(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
     """Commit the changes of a block, or discard them after an error."""
-    con.begin()
+    connection.begin()
     try:
         yield
     except BaseException:
         with contextlib.suppress(duckdb.Error):  # some errors have ended the transaction
-            con.rollback()
+            connection.rollback()
         raise
-    con.commit()
+    connection.commit()

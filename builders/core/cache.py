@@ -20,14 +20,17 @@ from builders.core.files import sha256_of
 from builders.core.folders import key_of
 from builders.core.typed import Count, Sha256, name_within
 
-_here: set[Path] = set()  # records made by this process, for a cache that is not writable
-_checksums: dict[Path, str] = {}  # checksums computed or read by this process
-_SETTLED = 2 * 10**9  # ns; younger files are not recorded, because some file systems store times in steps of 2 s
+_verified_here: set[Path] = set()  # records made by this process, for a cache that is not writable
+_checksums_here: dict[Path, str] = {}  # checksums computed or read by this process
+# Nanoseconds. Younger files are not recorded, because some file systems store times in steps of 2 seconds.
+_SETTLED_AFTER = 2 * 10**9
+_CHECKSUM_CLAIM = "its SHA-256"
 
 
 def caches() -> Path:
     """Return the user's cache folder: ``$XDG_CACHE_HOME/dureader_retrieval`` or ``~/.cache/dureader_retrieval``."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "dureader_retrieval"
+    parent_folder = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(parent_folder) / "dureader_retrieval"
 
 
 def writable_cache(*names: str) -> Path:
@@ -62,92 +65,113 @@ class FileEntry(Struct, frozen=True):
 
 def describe(folder: Path, name: str, rows: int | None = None) -> FileEntry:
     """Return the manifest entry of a file in ``folder``."""
-    path = folder / name
-    return FileEntry(name, path.stat().st_size, rows, sha256_of(path))
+    file_path = folder / name
+    return FileEntry(name, file_path.stat().st_size, rows, sha256_of(file_path))
 
 
-def wrong_file(path: Path, entry: FileEntry, look: Callable[[], str] | None = None, *, again: bool = False) -> str:
+def wrong_file(
+    file_path: Path, entry: FileEntry, check: Callable[[], str] | None = None, *, again: bool = False
+) -> str:
     """Describe the first difference between a file and its entry; empty if there is none.
 
-    ``look`` is a further check, which runs after the SHA-256 is verified. ``look`` returns a description of the first
+    ``check`` is a further check, which runs after the SHA-256 is verified. ``check`` returns a description of the first
     fault, which may depend only on the file's bytes and the entry. With ``again``, the file is read even if the cache
     has a record of the file.
     """
-    added = structs.astuple(entry)[4:]  # the fields that a subclass adds to FileEntry
-    claim = ["file of a release", entry.path if look else "", entry.sha256, entry.rows, *added]
+
+    def find_fault() -> str:
+        fault = other_sha256(file_path, entry.sha256)
+        if not fault and check is not None:
+            fault = check()
+        return fault
+
+    # The result of ``check`` may depend on the path in the release and on the fields that a subclass adds to FileEntry.
+    added_fields = structs.astuple(entry)[len(FileEntry.__struct_fields__) :]
+    checked_path = entry.path if check else ""
+    claim = ["file of a release", checked_path, entry.sha256, entry.rows, *added_fields]
     try:
-        found = path.stat()
-        if not stat.S_ISREG(found.st_mode):
+        status = file_path.stat()
+        if not stat.S_ISREG(status.st_mode):
             return "is not a regular file"
-        if found.st_size != entry.bytes:
-            return f"has {found.st_size:,} bytes, but the manifest lists {entry.bytes:,}"
-        return fault_once(
-            path, claim, lambda: other_sha256(path, entry.sha256) or (look() if look else ""), again=again
-        )
+        if status.st_size != entry.bytes:
+            return f"has {status.st_size:,} bytes, but the manifest lists {entry.bytes:,}"
+        return fault_once(file_path, claim, find_fault, again=again)
     except FileNotFoundError:
         return "is listed in the manifest but missing"
     except OSError as error:
         return f"cannot be read ({error.strerror})"
 
 
-def fault_once(path: Path, claim: Any, look: Callable[[], str], *, again: bool = False) -> str:
-    """Return the fault that ``look`` reports for a file; empty if the file is valid.
+def fault_once(file_path: Path, claim: Any, find_fault: Callable[[], str], *, again: bool = False) -> str:
+    """Return the fault that ``find_fault`` reports for a file; empty if the file is valid.
 
-    ``look`` is skipped if an earlier call with the same ``claim`` found this file valid. With ``again``, ``look``
-    always runs. A file is identified by device, inode, size, mtime and ctime. ``claim`` is a JSON value that contains
-    all expected values. If the user's cache is not writable, ``look`` runs once in each process.
+    ``find_fault`` is skipped if an earlier call with the same ``claim`` found this file valid. With ``again``,
+    ``find_fault`` always runs. A file is identified by device, inode, size, mtime and ctime. ``claim`` is a JSON value
+    that contains all expected values. If the user's cache is not writable, ``find_fault`` runs once in each process.
     """
-    started, file = time.time_ns(), path.stat()
-    note = _note(file, claim)
-    if not again and (note in _here or os.path.exists(note)):
+    start_time = time.time_ns()
+    status = file_path.stat()
+    record_path = _record_path(status, claim)
+    if not again and (record_path in _verified_here or os.path.exists(record_path)):
         return ""
-    fault = look()
-    if not fault and started - max(file.st_mtime_ns, file.st_ctime_ns) > _SETTLED and _note(path.stat(), claim) == note:
-        _here.add(note)
+    fault = find_fault()
+    # The file may have changed while it was read.
+    if not fault and _is_settled(status, start_time) and _record_path(file_path.stat(), claim) == record_path:
+        _verified_here.add(record_path)
         with contextlib.suppress(OSError):  # without a record, the file is verified again next time
-            note.parent.mkdir(parents=True, exist_ok=True)
-            note.touch()
+            record_path.parent.mkdir(parents=True, exist_ok=True)
+            record_path.touch()
     return fault
 
 
-def other_sha256(path: Path, sha256: str) -> str:
+def other_sha256(file_path: Path, expected_sha256: str) -> str:
     """Describe the difference between a file's SHA-256 and the expected one (hex); empty if they are equal."""
-    found = sha256_of(path)
-    return "" if found == sha256 else f"has the SHA-256 {found}, expected {sha256}"
+    actual_sha256 = sha256_of(file_path)
+    if actual_sha256 == expected_sha256:
+        return ""
+    return f"has the SHA-256 {actual_sha256}, expected {expected_sha256}"
 
 
-def wrong_sha256(path: Path, sha256: str) -> str:
+def wrong_sha256(file_path: Path, expected_sha256: str) -> str:
     """Return the result of :func:`other_sha256`, but read an unchanged file only once (:func:`fault_once`)."""
-    return fault_once(path, ["sha256", sha256], lambda: other_sha256(path, sha256))
+    return fault_once(file_path, ["sha256", expected_sha256], lambda: other_sha256(file_path, expected_sha256))
 
 
-def cached_sha256(path: Path) -> str:
+def cached_sha256(file_path: Path) -> str:
     """Return the SHA-256 of a file (hex). An unchanged file is read only once (:func:`fault_once`).
 
     The user's cache has a file with the checksum, whose name is a hash of the read file's identity.
     """
-    started, file = time.time_ns(), path.stat()
-    note = _note(file, "its SHA-256")
-    if note not in _checksums:
+    start_time = time.time_ns()
+    status = file_path.stat()
+    record_path = _record_path(status, _CHECKSUM_CLAIM)
+    if record_path not in _checksums_here:
         with contextlib.suppress(OSError, UnicodeDecodeError):
-            text = note.read_text(encoding="ascii")
+            text = record_path.read_text(encoding="ascii")
             if re.fullmatch("[0-9a-f]{64}", text):  # a full disk may have cut the text
-                _checksums[note] = text
-    if note in _checksums:
-        return _checksums[note]
-    sha256 = sha256_of(path)
-    is_settled = started - max(file.st_mtime_ns, file.st_ctime_ns) > _SETTLED
-    if is_settled and _note(path.stat(), "its SHA-256") == note:
-        _checksums[note] = sha256
+                _checksums_here[record_path] = text
+    if record_path in _checksums_here:
+        return _checksums_here[record_path]
+    sha256 = sha256_of(file_path)
+    # The file may have changed while it was read.
+    if _is_settled(status, start_time) and _record_path(file_path.stat(), _CHECKSUM_CLAIM) == record_path:
+        _checksums_here[record_path] = sha256
         with contextlib.suppress(OSError):
-            note.parent.mkdir(parents=True, exist_ok=True)
-            beside = note.with_name(f"{note.name}.{os.getpid()}")
-            beside.write_text(sha256, encoding="ascii")
-            os.replace(beside, note)
+            record_path.parent.mkdir(parents=True, exist_ok=True)
+            # Renamed when complete, because another process may read the record meanwhile.
+            temporary_path = record_path.with_name(f"{record_path.name}.{os.getpid()}")
+            temporary_path.write_text(sha256, encoding="ascii")
+            os.replace(temporary_path, record_path)
     return sha256
 
 
-def _note(file: os.stat_result, claim: Any) -> Path:
+def _is_settled(status: os.stat_result, start_time: int) -> bool:
+    """True if a file was old enough at ``start_time`` (ns), so that a later change gives the file another mtime."""
+    last_change = max(status.st_mtime_ns, status.st_ctime_ns)
+    return start_time - last_change > _SETTLED_AFTER
+
+
+def _record_path(status: os.stat_result, claim: Any) -> Path:
     # ctime detects an edit that restores the old mtime, because programs cannot set ctime.
-    key = key_of([file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns, file.st_ctime_ns, claim])
-    return caches() / "checked" / key
+    identity = [status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns, claim]
+    return caches() / "checked" / key_of(identity)

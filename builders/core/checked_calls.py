@@ -25,27 +25,34 @@ def with_options_of(
 
     def decorate(function: Callable[Params, Result]) -> Callable[Params, Result]:
         signature = inspect.signature(function)
-        own_parameters = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
-        own_options = {parameter.name: read_option(parameter) for parameter in own_parameters}
+        named_parameters = []
+        for parameter in signature.parameters.values():
+            if parameter.kind is not parameter.VAR_KEYWORD:
+                named_parameters.append(parameter)
+        own_options = {parameter.name: read_option(parameter) for parameter in named_parameters}
+        # The options of the verbs, which the signature shows.
+        hidden_names = {*own_options, *without, QUIET.name}
         verb_parameters: dict[str, inspect.Parameter] = {}
         for verb_function in verbs:
             for name, parameter in inspect.signature(verb_function).parameters.items():
-                if name not in own_options and name not in (*without, QUIET.name):
+                if name not in hidden_names:
                     verb_parameters[name] = parameter.replace(kind=parameter.KEYWORD_ONLY)
         verb_parameters[QUIET.name] = QUIET_PARAMETER
 
         @functools.wraps(function)
-        def checked(*args: Params.args, **kwargs: Params.kwargs) -> Result:
-            quiet, bound = check_arguments(function.__name__, signature, own_options, args, kwargs, verb_parameters)
-            with quiet_call(quiet):
+        def checked_function(*args: Params.args, **kwargs: Params.kwargs) -> Result:
+            is_quiet, bound = check_arguments(function.__name__, signature, own_options, args, kwargs, verb_parameters)
+            with quiet_call(is_quiet):
                 return function(*bound.args, **bound.kwargs)
 
+        # Notebooks show this signature.
         shown_parameters = []
-        for parameter in own_parameters:
+        for parameter in named_parameters:
             annotation = own_options[parameter.name].plain_annotation()
             shown_parameters.append(parameter.replace(annotation=annotation))
         shown_parameters += verb_parameters.values()
-        checked.__signature__ = signature.replace(parameters=shown_parameters)  # type: ignore[attr-defined]
-        return checked
+        shown_signature = signature.replace(parameters=shown_parameters)
+        checked_function.__signature__ = shown_signature  # type: ignore[attr-defined]
+        return checked_function
 
     return decorate

@@ -22,11 +22,16 @@ from builders.core.version import VERSION
 
 SHELLS = ("bash", "zsh", "fish")  # shells with completion
 CONSOLE = "dureader-retrieval"  # the console script, which has the verbs of builders and baselines
+_VERB_COLUMN = 13  # characters of the column of verbs in the overview
+# Libraries whose INFO messages would hide this project's own messages.
+_NOISY_LOGGERS = ("faiss", "fsspec", "httpx", "httpx2", "jieba", "numba", "sentence_transformers")
 
 
-def as_typed(program: str, text: str) -> str:
+def as_typed(program: str, shown_text: str) -> str:
     """Replace ``python -m PROGRAM`` by the console script's name if ``program`` is the console script."""
-    return re.sub(rf"python -m (builders|baselines|{CONSOLE})\b", CONSOLE, text) if program == CONSOLE else text
+    if program != CONSOLE:
+        return shown_text
+    return re.sub(rf"python -m (builders|baselines|{CONSOLE})\b", CONSOLE, shown_text)
 
 
 def summary(target: str) -> str:
@@ -34,38 +39,42 @@ def summary(target: str) -> str:
 
     ``target`` is "module:function", or a package whose docstring describes a verb with steps.
     """
-    module, _, function = target.partition(":")
-    path = Path(__file__).parents[2].joinpath(*module.split("."))
-    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
-    tree = ast.parse(file.read_bytes())
-    node: ast.Module | ast.FunctionDef = tree
-    for definition in tree.body:
-        if isinstance(definition, ast.FunctionDef) and definition.name == function:
-            node = definition
-    return (ast.get_docstring(node) or "").partition("\n")[0]
+    module_name, _, function_name = target.partition(":")
+    module_path = Path(__file__).parents[2].joinpath(*module_name.split("."))
+    source_file = module_path / "__init__.py" if module_path.is_dir() else module_path.with_suffix(".py")
+    module_tree = ast.parse(source_file.read_bytes())
+    documented: ast.Module | ast.FunctionDef = module_tree
+    for definition in module_tree.body:
+        if isinstance(definition, ast.FunctionDef) and definition.name == function_name:
+            documented = definition
+    docstring = ast.get_docstring(documented) or ""
+    return docstring.partition("\n")[0]
 
 
 def overview(program: str, description: str, groups: Mapping[str, Mapping[str, str]]) -> str:
     """Return the help of a program: a line for each verb, in groups."""
-    lines = [f"usage: python -m {program} VERB ...", "", description]
-    for title, verbs in groups.items():
-        lines += ["", f"{title}:", *(f"  {verb:<13} {summary(target)}" for verb, target in verbs.items())]
-    lines += ["", f"python -m {program} VERB --help shows the options of a verb, and an example."]
-    return as_typed(program, "\n".join(lines))
+    help_lines = [f"usage: python -m {program} VERB ...", "", description]
+    for title, group_verbs in groups.items():
+        help_lines += ["", f"{title}:"]
+        for verb_name, target in group_verbs.items():
+            help_lines.append(f"  {verb_name:<{_VERB_COLUMN}} {summary(target)}")
+    help_lines += ["", f"python -m {program} VERB --help shows the options of a verb, and an example."]
+    return as_typed(program, "\n".join(help_lines))
 
 
-def steps_overview(program: str, verb: str, package: ModuleType) -> str:
+def steps_overview(program: str, verb_name: str, package: ModuleType) -> str:
     """Return the help of a verb with steps: its description, and a line for each step."""
-    width = max(map(len, package.STEPS))
-    lines = [f"usage: python -m {program} {verb} STEP ...", "", inspect.getdoc(package) or "", "", "steps:"]
-    lines += [f"  {step:<{width}}  {summary(target)}" for step, target in package.STEPS.items()]
-    return as_typed(program, "\n".join(lines))
+    step_column = max(map(len, package.STEPS))
+    help_lines = [f"usage: python -m {program} {verb_name} STEP ...", "", inspect.getdoc(package) or "", "", "steps:"]
+    for step_name, target in package.STEPS.items():
+        help_lines.append(f"  {step_name:<{step_column}}  {summary(target)}")
+    return as_typed(program, "\n".join(help_lines))
 
 
 def main(
     program: str,
     description: str,
-    verbs: Mapping[str, str],
+    verb_targets: Mapping[str, str],
     argv: Sequence[str] | None = None,
     groups: Mapping[str, Mapping[str, str]] | None = None,
 ) -> int:
@@ -74,87 +83,99 @@ def main(
     Args:
         program: builders, baselines or the console script.
         description: the first paragraph of the program's help.
-        verbs: the target of each verb: "module:function", or a package with ``STEPS``, a mapping of the same kind.
+        verb_targets: the target of each verb: "module:function", or a package with ``STEPS``, a mapping of the same
+            kind.
         argv: the words after the program's name (default: those of this process).
-        groups: titles of the overview, with subsets of ``verbs``.
+        groups: titles of the overview, with subsets of ``verb_targets``.
 
     Only the chosen verb's module is imported. The exit code is 2 for wrong usage, otherwise the code of
     :func:`builders.core.exit_codes.exit_code`.
     """
-    words = list(sys.argv[1:] if argv is None else argv) or ["--help"]
-    return exit_code(lambda: _run_words(program, description, verbs, groups or {"verbs": verbs}, words))
+    if argv is None:
+        argv = sys.argv[1:]
+    command_words = list(argv) or ["--help"]
+    shown_groups = groups or {"verbs": verb_targets}
+    return exit_code(lambda: _run_words(program, description, verb_targets, shown_groups, command_words))
 
 
 def _run_words(
     program: str,
     description: str,
-    verbs: Mapping[str, str],
+    verb_targets: Mapping[str, str],
     groups: Mapping[str, Mapping[str, str]],
-    words: list[str],
+    command_words: list[str],
 ) -> int:
-    verb, *rest = words
-    if verb in ("-h", "--help"):
+    """Run what the words after the program's name ask for: a verb, a step, the help, the version or the completion."""
+    first_word, *further_words = command_words
+    if first_word in ("-h", "--help"):
         print(overview(program, description, groups))
         return 0
-    if verb == "--version":
+    if first_word == "--version":
         print(f"dureader_retrieval {VERSION}")
         return 0
-    if verb == "--completion":
-        return _print_completion(program, verbs, *rest)
-    if verb not in verbs:
-        near = did_you_mean(verb, verbs) or f"; `python -m {program}` lists all verbs"
-        raise UsageError(as_typed(program, f"python -m {program} has no verb {verb!r}{near}"))
-    target = verbs[verb]
+    if first_word == "--completion":
+        return _print_completion(program, verb_targets, further_words)
+    if first_word not in verb_targets:
+        hint = did_you_mean(first_word, verb_targets) or f"; `python -m {program}` lists all verbs"
+        raise UsageError(as_typed(program, f"python -m {program} has no verb {first_word!r}{hint}"))
+    target = verb_targets[first_word]
     if ":" in target:
-        return run_verb(program, f"python -m {program} {verb}", load_function(target), rest)
+        return run_verb(program, f"python -m {program} {first_word}", load_function(target), further_words)
     package = importlib.import_module(target)
-    return _run_step(program, verb, package, rest)
+    return _run_step(program, first_word, package, further_words)
 
 
-def _run_step(program: str, verb: str, package: ModuleType, words: list[str]) -> int:
+def _run_step(program: str, verb_name: str, package: ModuleType, command_words: list[str]) -> int:
     """Run a step of a verb, for example ``annotate pool``."""
-    before = list(itertools.takewhile(lambda word: word == "--quiet", words))  # --quiet may stand before the step
-    step, *rest = words[len(before) :] or [""]
-    if step in ("-h", "--help"):
-        print(steps_overview(program, verb, package))
+    # --quiet may stand before the step.
+    quiet_words = list(itertools.takewhile(lambda word: word == "--quiet", command_words))
+    step_name, *step_words = command_words[len(quiet_words) :] or [""]
+    if step_name in ("-h", "--help"):
+        print(steps_overview(program, verb_name, package))
         return 0
-    if step not in package.STEPS:
-        expected = f"expected one of {', '.join(package.STEPS)}{did_you_mean(step, package.STEPS)}"
-        problem = f"no step {step!r}" if step else "no step"
-        raise UsageError(as_typed(program, f"python -m {program} {verb}: {problem}; {expected}"))
-    command = f"python -m {program} {verb} {step}"
-    return run_verb(program, command, load_function(package.STEPS[step]), [*before, *rest])
+    if step_name not in package.STEPS:
+        expected = f"expected one of {', '.join(package.STEPS)}{did_you_mean(step_name, package.STEPS)}"
+        problem = f"no step {step_name!r}" if step_name else "no step"
+        raise UsageError(as_typed(program, f"python -m {program} {verb_name}: {problem}; {expected}"))
+    verb_command = f"python -m {program} {verb_name} {step_name}"
+    return run_verb(program, verb_command, load_function(package.STEPS[step_name]), [*quiet_words, *step_words])
 
 
-def run_verb(program: str, command: str, function: Callable[..., Any], words: Sequence[str]) -> int:
+def run_verb(program: str, verb_command: str, function: Callable[..., Any], words: Sequence[str]) -> int:
     """Call a verb's function with the words of a command line, print its report, and return the exit code.
 
-    ``command`` is the verb as the help shows it, for example "python -m baselines bm25".
+    ``verb_command`` is the verb as the help shows it, for example "python -m baselines bm25".
     """
     # After --, every word is a value.
-    options = itertools.takewhile(lambda word: word != "--", words)
-    if not {"-h", "--help"}.isdisjoint(options):
-        print(as_typed(program, help_text(command, function)))
+    option_words = itertools.takewhile(lambda word: word != "--", words)
+    if not {"-h", "--help"}.isdisjoint(option_words):
+        print(as_typed(program, help_text(verb_command, function)))
         return 0
+    # Imported late, because cyclopts takes longer to import than --help and the overview take to print.
     from builders.core.parser import parse_words
 
     spec = verb_spec(function)
     try:
         arguments = parse_words(spec, words)
         start_logging(quiet=arguments.pop("quiet", False))
-        shown_format = arguments.get("format", spec.default_format) if spec.formats else ""
-        if spec.formats and not spec.writes_formats:
-            arguments.pop("format", None)
+        report_format = ""
+        if spec.formats:
+            report_format = arguments.get("format", spec.default_format)
+            if not spec.writes_formats:
+                arguments.pop("format", None)
         # With --again or --no-resume, the same command begins anew.
-        set_resumable(spec.resumes and not arguments.get("again", False) and arguments.get("resume", True))
+        begins_anew = arguments.get("again", False) or not arguments.get("resume", True)
+        set_resumable(spec.resumes and not begins_anew)
         with shell_call():
             result = function(**arguments)
-        report = result if isinstance(result, Report) else getattr(result, "report", None)
+        report = result
+        if not isinstance(result, Report):  # a release or a model, which has its report as an attribute
+            report = getattr(result, "report", None)
         if report is None:
             return 0
-        print(report.render(shown_format or "text"))
+        print(report.render(report_format or "text"))
     except UsageError as error:
-        raise UsageError(f"{as_typed(program, command)}: {error}") from error
+        raise UsageError(f"{as_typed(program, verb_command)}: {error}") from error
     return int(report.failed)
 
 
@@ -165,17 +186,21 @@ def start_logging(quiet: bool) -> None:
     logging.basicConfig(level=logging.WARNING if quiet else logging.INFO, handlers=[handler], force=True)
     # Some libraries have handlers of their own.
     logging.setLogRecordFactory(RedactedRecord)
-    for noisy in ("faiss", "fsspec", "httpx", "httpx2", "jieba", "numba", "sentence_transformers"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
+    for logger_name in _NOISY_LOGGERS:
+        logging.getLogger(logger_name).setLevel(logging.WARNING)
 
 
-def _print_completion(program: str, verbs: Mapping[str, str], shell: str = "", *_: str) -> int:
-    """Print the script that lets a shell complete the verbs and options of the console script."""
+def _print_completion(program: str, verb_targets: Mapping[str, str], completion_words: Sequence[str]) -> int:
+    """Print the script that lets a shell complete the verbs and options of the console script.
+
+    The first of ``completion_words`` is the shell. Further words are ignored.
+    """
+    shell = completion_words[0] if completion_words else ""
     if shell not in SHELLS or program != CONSOLE:
         raise UsageError(f"expected {CONSOLE} --completion with one of {', '.join(SHELLS)}")
     from builders.core.parser import program_app
 
-    print(program_app(CONSOLE, verbs).generate_completion(shell=shell))  # type: ignore[arg-type]
+    print(program_app(CONSOLE, verb_targets).generate_completion(shell=shell))  # type: ignore[arg-type]
     if shell == "zsh":  # registers the function where the script is read by `source` and not from a folder of $fpath
         print(f"compdef _cyclopts_{CONSOLE} {CONSOLE}")
     return 0

@@ -9,28 +9,35 @@ import duckdb
 from builders.core.files import has_pattern, plain_folder
 from builders.core.limits import memory_limit, usable_cores
 
+_PROCESS_SHARE = 4  # DuckDB gets one part in four of the process's memory limit
+_BYTES_PER_MB = 1_000_000
+
 
 @contextlib.contextmanager
 def database(
-    spill: Path, memory: int, threads: int | None = None, file: Path | None = None
+    spill_path: Path, memory_mb: int, threads: int | None = None, file: Path | None = None
 ) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Yield a database in memory, or in ``file``. Data beyond the memory limit are written to the folder ``spill``.
+    """Yield a database in memory, or in ``file``. Data beyond the memory limit go to the folder ``spill_path``.
 
-    ``memory`` is the limit in MB. DuckDB gets at most a quarter of the process's memory limit (``ulimit``).
+    ``memory_mb`` is the limit in MB. DuckDB gets at most a quarter of the process's memory limit (``ulimit``).
     ``threads`` defaults to all usable cores. A ``file`` whose path DuckDB does not take literally is replaced by a
     database in memory.
     """
-    limit = memory_limit()
-    with contextlib.ExitStack() as links:
-        spill_folder = links.enter_context(plain_folder(spill.parent))
+    process_limit = memory_limit()
+    if process_limit is not None:
+        memory_mb = min(memory_mb, process_limit // _PROCESS_SHARE // _BYTES_PER_MB)
+    with contextlib.ExitStack() as open_resources:
+        spill_parent = open_resources.enter_context(plain_folder(spill_path.parent))
         # DuckDB follows a link to a database, and then fails for the name of its folder. A database in memory has the
-        # same limit, and also writes to ``spill``.
-        is_stored = file is not None and not has_pattern(file)
+        # same limit, and also writes to ``spill_path``.
+        database_name = ":memory:"
+        if file is not None and not has_pattern(file):
+            database_name = str(file)
         config: dict[str, str | bool | int | float | list[str]] = {
-            "memory_limit": f"{memory if limit is None else min(memory, limit // 4_000_000)}MB",
+            "memory_limit": f"{memory_mb}MB",
             "threads": threads or usable_cores(),
-            "temp_directory": str(spill_folder / spill.name),
+            "temp_directory": str(spill_parent / spill_path.name),
         }
-        con = links.enter_context(duckdb.connect(str(file) if is_stored else ":memory:", config=config))
-        con.execute("SET enable_progress_bar = false")
-        yield con
+        connection = open_resources.enter_context(duckdb.connect(database_name, config=config))
+        connection.execute("SET enable_progress_bar = false")
+        yield connection

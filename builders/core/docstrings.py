@@ -31,35 +31,37 @@ class VerbHelp:
 
 def read_help(function: Callable[..., Any]) -> VerbHelp:
     """Return the parts of a function's docstring. Sections other than Args and Examples are for Python only."""
-    text = inspect.getdoc(function) or ""
-    summary, _, rest = text.partition("\n")
-    sections: dict[str, list[str]] = {"": []}
-    name = ""
-    for line in rest.splitlines():
+    docstring = inspect.getdoc(function) or ""
+    summary, _, further_text = docstring.partition("\n")
+    # Divide the lines into sections.
+    lines_by_section: dict[str, list[str]] = {"": []}  # the description is before the first heading
+    section_name = ""
+    for line in further_text.splitlines():
         heading = _SECTION.fullmatch(line)
         if heading:
-            name = heading[1].rstrip("s")  # Example and Examples are the same section
-            sections[name] = []
+            section_name = heading[1].rstrip("s")  # Example and Examples are the same section
+            lines_by_section[section_name] = []
         else:
-            sections[name].append(line)
+            lines_by_section[section_name].append(line)
+    example_text = textwrap.dedent("\n".join(lines_by_section.get("Example", [])))
     return VerbHelp(
         summary,
-        description=_paragraphs(sections[""]),
-        parameters=_parameters(sections.get("Arg", [])),
-        examples=textwrap.dedent("\n".join(sections.get("Example", []))).strip("\n").splitlines(),
+        description=_join_paragraphs(lines_by_section[""]),
+        parameters=_read_parameters(lines_by_section.get("Arg", [])),
+        examples=example_text.strip("\n").splitlines(),
     )
 
 
-def _paragraphs(lines: list[str]) -> list[str]:
+def _join_paragraphs(lines: list[str]) -> list[str]:
     """Join the lines of each paragraph, but keep the lines of an indented paragraph, such as a drawing."""
     paragraphs: list[str] = []
-    begins = True
+    begins_paragraph = True
     for line in lines:
         if not line:
-            begins = True
-        elif begins:
+            begins_paragraph = True
+        elif begins_paragraph:
             paragraphs.append(line)
-            begins = False
+            begins_paragraph = False
         elif line.startswith(" "):
             paragraphs[-1] += f"\n{line}"
         else:
@@ -67,14 +69,15 @@ def _paragraphs(lines: list[str]) -> list[str]:
     return paragraphs
 
 
-def _parameters(lines: list[str]) -> dict[str, str]:
-    parameters: dict[str, str] = {}
-    name = ""
+def _read_parameters(lines: list[str]) -> dict[str, str]:
+    """Return the help of each parameter as one line, from the lines of the section ``Args:``."""
+    help_by_name: dict[str, str] = {}
+    parameter_name = ""
     for line in lines:
-        heading = _PARAMETER.fullmatch(line)
-        if heading:
-            name = heading[1]
-            parameters[name] = heading[2]
+        parameter_start = _PARAMETER.fullmatch(line)
+        if parameter_start:
+            parameter_name = parameter_start[1]
+            help_by_name[parameter_name] = parameter_start[2]
         elif line.strip():
-            parameters[name] += f" {line.strip()}"
-    return parameters
+            help_by_name[parameter_name] += f" {line.strip()}"
+    return help_by_name

@@ -19,9 +19,11 @@ from builders.core.reply_limits import ReplyLimits, in_daemon_threads, limit_rep
 from builders.core.typed import json_of
 
 LIMITS = ReplyLimits(seconds=120, size=16 << 20)  # of one answer
-_LONGEST_TIME = 86_400  # seconds; a larger number is probably milliseconds
+_LONGEST_SECONDS = 86_400  # seconds; a larger number is probably milliseconds
 _RETRIES = 5  # of one request
-_QUOTED = 300  # characters of a reply in an error
+_TOO_MANY_REQUESTS = 429
+_FIRST_SERVER_ERROR = 500
+_LONGEST_QUOTE = 300  # characters of a reply in an error
 
 
 class _Message(msgspec.Struct, frozen=True):
@@ -36,23 +38,25 @@ class _Completion(msgspec.Struct, frozen=True):
     choices: list[_Choice]
 
 
-def text_in(content: bytes, where: str) -> str:
-    """Return the text of a chat completion. Raises :class:`InputError` if ``content`` is not a chat completion."""
-    found = json_of(content, _Completion, where)
-    if not found.choices:
-        raise InputError("the answer has no choices; expected a chat completion", path=where)
-    return found.choices[0].message.content or ""
+def text_in(reply_content: bytes, shown_address: str) -> str:
+    """Return the text of a chat completion. Raises :class:`InputError` for a reply that is not a chat completion."""
+    completion = json_of(reply_content, _Completion, shown_address)
+    if not completion.choices:
+        raise InputError("the answer has no choices; expected a chat completion", path=shown_address)
+    return completion.choices[0].message.content or ""
 
 
 def _answer_seconds() -> float:
     """Return the time for one answer. Raises :class:`InputError` if OPENAI_TIMEOUT is no positive number."""
     text = os.environ.get("OPENAI_TIMEOUT", "").strip()
+    if not text:
+        return LIMITS.seconds
     try:
-        seconds = float(text) if text else LIMITS.seconds
+        seconds = float(text)
     except ValueError:
-        seconds = 0
-    if not 0 < seconds < _LONGEST_TIME:
-        raise InputError(f"OPENAI_TIMEOUT: expected seconds above 0 and below {_LONGEST_TIME:,}, found {text!r}")
+        seconds = 0  # refused below, like other numbers out of range
+    if not 0 < seconds < _LONGEST_SECONDS:
+        raise InputError(f"OPENAI_TIMEOUT: expected seconds above 0 and below {_LONGEST_SECONDS:,}, found {text!r}")
     return seconds
 
 
@@ -63,15 +67,20 @@ class Endpoint:
         """Raises :class:`InputError` if OPENAI_BASE_URL has no address. ``otherwise`` is added to the error message."""
         import openai
 
-        address, self.model = os.environ.get("OPENAI_BASE_URL", "").strip(), model
+        self.model = model
+        address = os.environ.get("OPENAI_BASE_URL", "").strip()
         if not address.startswith(("http://", "https://")):
             raise InputError(f"expected an address in OPENAI_BASE_URL (http://localhost:8000/v1){otherwise}")
         self.url = without_credentials(address)
-        key = os.environ.get("OPENAI_API_KEY", "").strip() or "none"
+        api_key = os.environ.get("OPENAI_API_KEY", "").strip() or "none"  # the library requires a key
         limits = replace(LIMITS, seconds=_answer_seconds())
-        http_client = limit_replies(openai.DefaultHttpxClient(base_url=address, timeout=limits.seconds), limits)
+        http_client = openai.DefaultHttpxClient(base_url=address, timeout=limits.seconds)
         self._client = openai.OpenAI(
-            base_url=address, api_key=key, timeout=limits.seconds, max_retries=_RETRIES, http_client=http_client
+            base_url=address,
+            api_key=api_key,
+            timeout=limits.seconds,
+            max_retries=_RETRIES,
+            http_client=limit_replies(http_client, limits),
         )
 
     def answer(self, prompt: str) -> str:
@@ -86,22 +95,29 @@ class Endpoint:
                 model=self.model, messages=[{"role": "user", "content": prompt}], temperature=0, top_p=1
             )
         except openai.APIStatusError as error:
-            text = quote_reply(error.response.text, _QUOTED)
-            kind = Unfinished if error.status_code == 429 or error.status_code >= 500 else InputError
-            raise kind(f"answered {error.status_code} ({text})", path=self.url) from None
+            status = error.status_code
+            reply_text = quote_reply(error.response.text, _LONGEST_QUOTE)
+            # A busy or broken server may answer later. The request caused other errors.
+            may_succeed_later = status == _TOO_MANY_REQUESTS or status >= _FIRST_SERVER_ERROR
+            error_class = Unfinished if may_succeed_later else InputError
+            raise error_class(f"answered {status} ({reply_text})", path=self.url) from None
         except openai.APIConnectionError as error:
-            reason = quote_reply(str(error.__cause__ or error), _QUOTED)
+            reason = quote_reply(str(error.__cause__ or error), _LONGEST_QUOTE)
             raise Unfinished(f"cannot be reached ({reason}); run the same command again", path=self.url) from None
         # A server may repeat the key in the answer, which callers store.
         return hide_known(text_in(bytes(answer.http_response.content), self.url))
 
-    def ask_all(self, prompts: Sequence[str], keep: Callable[[int, str], None], parallel: int, label: str) -> None:
-        """Ask ``parallel`` prompts at a time. Call ``keep(number, answer)`` for each answer as it comes, one at a time.
+    def ask_all(
+        self, prompts: Sequence[str], keep_answer: Callable[[int, str], None], parallel: int, label: str
+    ) -> None:
+        """Ask ``parallel`` prompts at a time. Call ``keep_answer(number, answer)`` for each answer when it comes.
+
+        The calls of ``keep_answer`` do not overlap.
 
         ``number`` is the prompt's place in ``prompts``. Raises the errors of :meth:`answer`.
         """
         with progress(total=len(prompts), unit="answer", label=label) as bar:
             # The answers come in any order, so that one slow answer does not delay the others.
             for number, answer in in_daemon_threads(self.answer, prompts, parallel):
-                keep(number, answer)
+                keep_answer(number, answer)
                 bar.update(1)

@@ -7,7 +7,7 @@ from pathlib import Path
 from builders.core.redaction import redact
 
 log = logging.getLogger("dureader_retrieval")
-_LONGEST = 4_000  # characters; a message may quote a long line of a file
+_LONGEST_MESSAGE = 4_000  # characters; a message may quote a long line of a file
 _LONGEST_VALUE = 200  # characters of a wrong argument
 # Matches line ends, control characters that a terminal obeys, and surrogates.
 UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
@@ -29,7 +29,8 @@ class RedactedFormatter(logging.Formatter):
 
 def _redact_record(record: logging.LogRecord) -> bool:
     """Hide secrets in a log record. This filter never drops a record."""
-    record.msg, record.args = redact(record.getMessage()), None
+    record.msg = redact(record.getMessage())
+    record.args = None  # the arguments are in the message now
     return True
 
 
@@ -38,7 +39,7 @@ log.addFilter(_redact_record)
 
 def visible(text: str) -> str:
     """Return an untrusted text as one line that is safe to print. Control characters become escapes."""
-    return UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return UNSAFE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def shown_value(value: object) -> str:
@@ -46,13 +47,20 @@ def shown_value(value: object) -> str:
 
     A long repr is cut. A repr of several lines, for example of a data frame, is replaced by the type's name.
     """
+    type_name = f"a {type(value).__name__}"
     try:
         text = repr(value)
     except Exception:  # the value may be of any class
-        text = "\n"
+        return type_name
     if "\n" in text:
-        return f"a {type(value).__name__}"
-    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}..."
+        return type_name
+    return _cut_text(text, _LONGEST_VALUE)
+
+
+def _cut_text(text: str, longest: int) -> str:
+    if len(text) <= longest:
+        return text
+    return f"{text[:longest]}..."
 
 
 class InputError(Exception):
@@ -63,10 +71,14 @@ class InputError(Exception):
     """
 
     def __init__(self, message: str, *, path: Path | str | None = None, line: int | None = None) -> None:
-        where = "" if path is None else f"{path}: " if line is None else f"{path}:{line}: "
-        # A text is cut only after redaction, because half a key is not recognised. Very long texts would take long.
-        shown = visible(redact((where + message)[: 2 * _LONGEST]))
-        super().__init__(shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}...")
+        if path is not None and line is not None:
+            message = f"{path}:{line}: {message}"
+        elif path is not None:
+            message = f"{path}: {message}"
+        # A text is cut only after redaction, because half a key is not recognised. The first cut, at twice the length,
+        # saves time, because the redaction of very long texts would take long.
+        safe_message = visible(redact(message[: 2 * _LONGEST_MESSAGE]))
+        super().__init__(_cut_text(safe_message, _LONGEST_MESSAGE))
 
 
 class UsageError(InputError):
@@ -96,14 +108,16 @@ EXTRAS = {
 def install(extra: str) -> str:
     """Return the pip command that installs this checkout, or the package, with an extra. "" stands for no extra."""
     is_checkout = (Path(__file__).parents[2] / "pyproject.toml").is_file()
-    project = '-c constraints.txt -e ".' if is_checkout else '"dureader-retrieval'
-    return f'pip install {project}{f"[{extra}]" if extra else ""}"'
+    extra_suffix = f"[{extra}]" if extra else ""
+    if is_checkout:
+        return f'pip install -c constraints.txt -e ".{extra_suffix}"'
+    return f'pip install "dureader-retrieval{extra_suffix}"'
 
 
 def missing_library(error: ImportError) -> str:
     """Name a missing library and the command that installs it. Return "" if no extra installs the library."""
-    package = (error.name or "").partition(".")[0]
+    import_name = (error.name or "").partition(".")[0]
     for extra, libraries in EXTRAS.items():
-        if package in libraries.split():
+        if import_name in libraries.split():
             return f"{error.name} is not installed: {install(extra)}"
     return ""

@@ -27,15 +27,19 @@ _NO_MEMORY = re.compile(
     r"failed to map segment|cannot apply additional memory protection|thread creation failed|cannot create thread",
     re.IGNORECASE,
 )
-_QUOTED = 200  # characters of an error of memory
-_SIGNALS = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}  # default handlers
-_TOGETHER = 0.05  # seconds; signals within this time count as one, because timeout(1) sends two
+_LONGEST_QUOTE = 200  # characters of an error of memory
+_DEFAULT_HANDLERS = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+_SIGNAL_EXIT_CODE = 128  # a shell adds the number of the signal
+_SIGPIPE = 13  # Windows has no signal.SIGPIPE
+_STDERR_NUMBER = 2
+_DIGITS_PER_UNIT = 4  # hex digits of one unit of UTF-16 in JSON: \uXXXX
+_SIGNAL_GROUP_SECONDS = 0.05  # signals within this time count as one, because timeout(1) sends two
 # Seconds from a signal to the end of the process, if the cleanup takes longer. The next command removes what is left,
 # as after a kill.
-_CLEANUP = 1.5
-_came: list[int] = []  # the signal that stops this process; empty before a signal
-_guarded = False  # True inside exit_code in the main thread
-_resumable = False  # True while a command runs that resumes if it is called again
+_CLEANUP_SECONDS = 1.5
+_received_signals: list[int] = []  # the signal that stops this process; empty before a signal
+_is_guarded = False  # True inside exit_code in the main thread
+_is_resumable = False  # True while a command runs that resumes if it is called again
 
 
 def exit_code(work: Callable[[], int]) -> int:
@@ -44,15 +48,16 @@ def exit_code(work: Callable[[], int]) -> int:
     Errors are reported on stderr as one line. The code is 1 for wrong input or data, a full disk or another OSError, no
     memory, or a missing library; 2 for a wrong option; 130 after Ctrl-C; 143 after SIGTERM; and 141 if the reader of
     stdout closes the pipe. Other exceptions are raised. After a signal, the command cleans up, for at most
-    ``_CLEANUP`` seconds. A second signal ends the command at once.
+    ``_CLEANUP_SECONDS`` seconds. A second signal ends the command at once.
     """
-    if not _guarded:
+    if not _is_guarded:
         set_resumable(False)
+    # Prepare the process: streams that can be written, no repeated messages, and no secrets in tracebacks.
     _open_streams()
     say_once()
     redact_tracebacks()
     try:
-        with _stoppable():
+        with _handle_signals():
             reserve_little()
             try:
                 code = work()
@@ -64,55 +69,75 @@ def exit_code(work: Callable[[], int]) -> int:
             return code
     except BaseException as error:
         # A signal may surface as another error: DuckDB replaces KeyboardInterrupt, and a worker process may die first.
-        if _came or isinstance(error, KeyboardInterrupt):
-            number = _came[0] if _came else signal.SIGINT
-            if not _guarded:
-                _came.clear()
-            return _say(_interruption(), 128 + number)
-        full = full_disk(error)
-        if isinstance(error, DiskFull) or (isinstance(error, InputError) and not full):
-            return _say(f"error: {error}", code=2 if isinstance(error, UsageError) else 1)
+        if _received_signals or isinstance(error, KeyboardInterrupt):
+            signal_number = _received_signals[0] if _received_signals else signal.SIGINT
+            if not _is_guarded:
+                _received_signals.clear()
+            return _report_error(_describe_interruption(), _SIGNAL_EXIT_CODE + signal_number)
         if isinstance(error, BrokenPipeError):  # the reader of stdout (head, less) has closed the pipe
             _drop_stdout()
-            return 141
-        if full:
+            return _SIGNAL_EXIT_CODE + _SIGPIPE
+        disk_problem = ""
+        if not isinstance(error, DiskFull):  # its message has the problem already
+            disk_problem = full_disk(error)
+        if disk_problem:
             _drop_stdout()  # Python would flush the buffered text again at exit, and fail again
-            place = error if isinstance(error, InputError) else getattr(error, "filename", None) or "stdout"
-            return _say(f"error: {place}: {full}")
-        if isinstance(error, ModuleNotFoundError) and (line := missing_library(error)):
-            return _say(f"error: {line}")
-        if shortage := _memory_shortage(error):
-            return _say(f"error: not enough memory ({shortage})")
-        if isinstance(error, OSError):
-            return _say(f"error: {error}")
-        raise
+        message = _describe_error(error, disk_problem)
+        if message is None:
+            raise
+        is_usage_error = isinstance(error, UsageError) and not disk_problem
+        return _report_error(f"error: {message}", code=2 if is_usage_error else 1)
+
+
+def _describe_error(error: BaseException, disk_problem: str) -> str | None:
+    """Return the line that reports an error; None for an unexpected error, which needs a traceback.
+
+    ``disk_problem`` is the system's message about a full disk that caused the error; otherwise empty.
+    """
+    if isinstance(error, InputError):
+        return f"{error}: {disk_problem}" if disk_problem else str(error)
+    if disk_problem:
+        file_name = getattr(error, "filename", None) or "stdout"
+        return f"{file_name}: {disk_problem}"
+    if isinstance(error, ModuleNotFoundError):
+        advice = missing_library(error)
+        if advice:
+            return advice
+    memory_problem = _find_memory_shortage(error)
+    if memory_problem:
+        return f"not enough memory ({memory_problem})"
+    if isinstance(error, OSError):
+        return str(error)
+    return None
 
 
 def set_resumable(resumable: bool) -> None:
     """Declare that the command of this process resumes if it is called again, for the line after a signal."""
-    global _resumable
-    _resumable = resumable
+    global _is_resumable
+    _is_resumable = resumable
 
 
-def _interruption() -> str:
+def _describe_interruption() -> str:
     """Return the line that reports a signal."""
-    return "interrupted; the same command resumes" if _resumable else "interrupted"
+    return "interrupted; the same command resumes" if _is_resumable else "interrupted"
 
 
-def _memory_shortage(error: BaseException) -> str:
+def _find_memory_shortage(error: BaseException) -> str:
     """Return the line of an error, or of one of its causes, that reports exhausted memory; otherwise empty."""
     cause: BaseException | None = error
     while cause is not None:
         for line in f"{type(cause).__name__}: {cause}".splitlines():
             if _NO_MEMORY.search(line):
-                return " ".join(redact(line).split())[:_QUOTED]
+                one_line = " ".join(redact(line).split())
+                return one_line[:_LONGEST_QUOTE]
         if isinstance(cause, MemoryError):
-            return " ".join(str(cause).split())[:_QUOTED] or "an allocation failed"
+            one_line = " ".join(str(cause).split())
+            return one_line[:_LONGEST_QUOTE] or "an allocation failed"
         cause = cause.__cause__ or cause.__context__
     return ""
 
 
-def _say(line: str, code: int = 1) -> int:
+def _report_error(line: str, code: int = 1) -> int:
     with contextlib.suppress(OSError):  # stderr is closed or its disk is full; the exit code still reports the error
         print(redact(line), file=sys.stderr, flush=True)
     return code
@@ -123,19 +148,19 @@ def end_soon(code: int) -> int:
 
     Without this limit, the interpreter would wait for threads that wait for a server.
     """
-    if code in (128 + number for number in _SIGNALS):
-        _end_after(_CLEANUP, code)
+    if code - _SIGNAL_EXIT_CODE in _DEFAULT_HANDLERS:
+        _end_after(_CLEANUP_SECONDS, code)
     return code
 
 
 def _end_after(seconds: float, code: int) -> None:
     """End this process after some seconds, whatever it does then."""
 
-    def wait() -> None:
+    def wait_and_end() -> None:
         time.sleep(seconds)
         os._exit(code)
 
-    threading.Thread(target=wait, daemon=True).start()
+    threading.Thread(target=wait_and_end, daemon=True).start()
 
 
 def raise_if_stopped() -> None:
@@ -143,35 +168,38 @@ def raise_if_stopped() -> None:
 
     The signal's handler also raises KeyboardInterrupt, but Python drops exceptions that are raised in a destructor.
     """
-    if _came:
+    if _received_signals:
         raise KeyboardInterrupt
 
 
 @contextlib.contextmanager
-def _stoppable() -> Iterator[None]:
+def _handle_signals() -> Iterator[None]:
     """Make SIGTERM stop the block in the same way as Ctrl-C. A nested block changes nothing."""
-    global _guarded
-    if _guarded or threading.current_thread() is not threading.main_thread():
+    global _is_guarded
+    if _is_guarded or threading.current_thread() is not threading.main_thread():
         yield
         return
-    # Other handlers, and a parent's choice to ignore a signal, are not replaced.
-    replaced = {number: usual for number, usual in _SIGNALS.items() if signal.getsignal(number) == usual}
-    _came.clear()
-    _guarded = True
+    # Replace only default handlers: other handlers, and a parent's choice to ignore a signal, are not replaced.
+    replaced_handlers = {}
+    for signal_number, default_handler in _DEFAULT_HANDLERS.items():
+        if signal.getsignal(signal_number) == default_handler:
+            replaced_handlers[signal_number] = default_handler
+    _received_signals.clear()
+    _is_guarded = True
     try:
-        with _limited_cleanup():
-            for number in replaced:
-                signal.signal(number, _stop)
+        with _limit_cleanup():
+            for signal_number in replaced_handlers:
+                signal.signal(signal_number, _handle_stop)
             yield
     finally:
-        for number, usual in replaced.items():
-            signal.signal(number, usual)
-        _guarded = False
+        for signal_number, default_handler in replaced_handlers.items():
+            signal.signal(signal_number, default_handler)
+        _is_guarded = False
 
 
 @contextlib.contextmanager
-def _limited_cleanup() -> Iterator[None]:
-    """End the process if the block runs for more than ``_CLEANUP`` seconds after a signal.
+def _limit_cleanup() -> Iterator[None]:
+    """End the process if the block runs for more than ``_CLEANUP_SECONDS`` seconds after a signal.
 
     Python calls :func:`_stop` only between two instructions of the main thread, which may be inside a library for
     minutes. The interpreter therefore also writes the number of each signal to a socket, which a thread reads.
@@ -181,46 +209,59 @@ def _limited_cleanup() -> Iterator[None]:
         return
     reader, writer = socket.socketpair()
     writer.setblocking(False)
-    ended = threading.Event()
+    block_ended = threading.Event()
 
-    def watch() -> None:
-        while number := reader.recv(1):
-            if number[0] in _SIGNALS and not ended.wait(_CLEANUP):
-                # The main thread may hold the lock of sys.stderr, and the reader of stderr may be busy.
-                with contextlib.suppress(OSError, ValueError):
-                    if select.select([], [2], [], 0)[1]:
-                        os.write(2, f"{_interruption()}\n".encode())
-                os._exit(128 + number[0])
+    def watch_signals() -> None:
+        while True:
+            received_byte = reader.recv(1)
+            if not received_byte:  # the socket is closed
+                return
+            signal_number = received_byte[0]
+            if signal_number in _DEFAULT_HANDLERS and not block_ended.wait(_CLEANUP_SECONDS):
+                _write_interruption()
+                os._exit(_SIGNAL_EXIT_CODE + signal_number)
 
-    earlier = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
-    watcher = threading.Thread(target=watch, daemon=True)
+    earlier_number = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+    watcher = threading.Thread(target=watch_signals, daemon=True)
     watcher.start()
     try:
         yield
     finally:
-        ended.set()
-        signal.set_wakeup_fd(earlier)
+        block_ended.set()
+        signal.set_wakeup_fd(earlier_number)
         writer.close()  # ends the thread
-        watcher.join(_CLEANUP)
+        watcher.join(_CLEANUP_SECONDS)
         reader.close()
 
 
-def _stop(number: int, _: FrameType | None) -> None:
-    if _came:
+def _write_interruption() -> None:
+    """Report a signal on stderr without waiting.
+
+    The main thread may hold the lock of sys.stderr, so this function does not use sys.stderr. The reader of stderr may
+    be busy, so nothing is written if the write would block.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        _, writable_files, _ = select.select([], [_STDERR_NUMBER], [], 0)
+        if writable_files:
+            os.write(_STDERR_NUMBER, f"{_describe_interruption()}\n".encode())
+
+
+def _handle_stop(signal_number: int, _: FrameType | None) -> None:
+    if _received_signals:
         return
-    _came.append(number)
-    time.sleep(_TOGETHER)
-    signal.raise_signal(number)  # makes Python handle all pending signals here, before the handler is replaced
-    for other in _SIGNALS:
-        if signal.getsignal(other) == _stop:
-            signal.signal(other, signal.SIG_DFL)  # the next signal ends the process at once
+    _received_signals.append(signal_number)
+    time.sleep(_SIGNAL_GROUP_SECONDS)
+    signal.raise_signal(signal_number)  # makes Python handle all pending signals here, before the handler is replaced
+    for handled_signal in _DEFAULT_HANDLERS:
+        if signal.getsignal(handled_signal) == _handle_stop:
+            signal.signal(handled_signal, signal.SIG_DFL)  # the next signal ends the process at once
     raise KeyboardInterrupt
 
 
 def _forget_wakeup_socket() -> None:
     """Keep signals of a forked process from the socket of its parent, which would end."""
     with contextlib.suppress(ValueError):  # not the main thread
-        if _guarded:
+        if _is_guarded:
             signal.set_wakeup_fd(-1)
 
 
@@ -233,28 +274,33 @@ def _open_streams() -> None:
 
     If a stream stayed closed, the first file that is opened would get the number of the stream.
     """
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
+    for file_number, stream_name in enumerate(("stdin", "stdout", "stderr")):
         try:
-            os.fstat(number)
+            os.fstat(file_number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest free file number, which is ``number``
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w" if number else "r", encoding="utf-8"))  # noqa: SIM115
-    codecs.register_error("escape", _escaped)
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free file number, which is ``file_number``
+        if getattr(sys, stream_name) is None:
+            open_mode = "r" if stream_name == "stdin" else "w"
+            setattr(sys, stream_name, open(os.devnull, open_mode, encoding="utf-8"))  # noqa: SIM115
+    codecs.register_error("escape", _escape_characters)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="escape")
 
 
-def _escaped(error: UnicodeError) -> tuple[str, int]:
+def _escape_characters(error: UnicodeError) -> tuple[str, int]:
     r"""Write \uXXXX for a character that the stream's encoding (GBK, ASCII) lacks, so that printed JSON stays valid.
 
     Python's own handler (backslashreplace) also writes \xXX and \UXXXXXXXX, which JSON does not have.
     """
     if not isinstance(error, UnicodeEncodeError):
         raise error
-    units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass").hex()
-    return "".join(f"\\u{units[place : place + 4]}" for place in range(0, len(units), 4)), error.end
+    characters = error.object[error.start : error.end]
+    hex_digits = characters.encode("utf-16-be", "surrogatepass").hex()
+    escapes = []
+    for start in range(0, len(hex_digits), _DIGITS_PER_UNIT):
+        escapes.append(f"\\u{hex_digits[start : start + _DIGITS_PER_UNIT]}")
+    return "".join(escapes), error.end
 
 
 def say_once() -> None:
@@ -263,22 +309,24 @@ def say_once() -> None:
     The first is a full disk, when a destructor tries again to close a file. The second is KeyboardInterrupt, which
     :func:`raise_if_stopped` raises again. The suppression applies to the whole process.
     """
-    before = sys.unraisablehook
-    if before.__module__ == __name__:
+    earlier_hook = sys.unraisablehook
+    if earlier_hook.__module__ == __name__:
         return
 
-    def report(event: sys.UnraisableHookArgs) -> None:
-        dropped = bool(_came) and isinstance(event.exc_value, KeyboardInterrupt)
-        if dropped or (event.exc_value is not None and full_disk(event.exc_value)):
+    def report_error(event: sys.UnraisableHookArgs) -> None:
+        if _received_signals and isinstance(event.exc_value, KeyboardInterrupt):
             return
-        if before is not sys.__unraisablehook__:
-            before(event)
+        if event.exc_value is not None and full_disk(event.exc_value):
             return
+        if earlier_hook is not sys.__unraisablehook__:
+            earlier_hook(event)
+            return
+        heading = event.err_msg or "Exception ignored in"
         with contextlib.suppress(OSError):
-            print(redact(f"{event.err_msg or 'Exception ignored in'}: {event.object!r}"), file=sys.stderr)
+            print(redact(f"{heading}: {event.object!r}"), file=sys.stderr)
         _print_traceback(event.exc_type, event.exc_value, event.exc_traceback)
 
-    sys.unraisablehook = report
+    sys.unraisablehook = report_error
 
 
 def redact_tracebacks() -> None:
@@ -289,20 +337,23 @@ def redact_tracebacks() -> None:
         threading.excepthook = _print_thread_traceback
 
 
-def _print_traceback(kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:
-    text = "".join(traceback.format_exception(kind, error, trace))
+def _print_traceback(
+    error_class: type[BaseException], error: BaseException | None, trace: TracebackType | None
+) -> None:
+    text = "".join(traceback.format_exception(error_class, error, trace))
     with contextlib.suppress(OSError):
         print(redact(text), end="", file=sys.stderr, flush=True)
 
 
 def _print_thread_traceback(event: threading.ExceptHookArgs) -> None:
     if event.exc_type is not SystemExit:
-        name = event.thread.name if event.thread else "without a name"
+        thread_name = event.thread.name if event.thread else "without a name"
         with contextlib.suppress(OSError):
-            print(f"Exception in thread {name}:", file=sys.stderr)
+            print(f"Exception in thread {thread_name}:", file=sys.stderr)
         _print_traceback(event.exc_type, event.exc_value, event.exc_traceback)
 
 
 def _drop_stdout() -> None:
     with contextlib.suppress(OSError, ValueError):  # ValueError: stdout has no file number
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        null_device = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null_device, sys.stdout.fileno())

@@ -19,7 +19,7 @@ PARQUET = b"PAR1\x15"  # the bytes PAR1 alone could begin a text
 HEAD_BYTES = 16
 GB_MARK = "\ufeff".encode("gb18030")
 # Formats that are recognised, but not decompressed.
-_FORMATS = {
+_OTHER_FORMATS = {
     b"\xfd7zXZ\0": "compressed by xz",
     b"\x28\xb5\x2f\xfd": "compressed by Zstandard",
     b"\x04\x22\x4d\x18": "compressed by LZ4",
@@ -33,64 +33,83 @@ _BZIP2 = b"BZh"
 _BZIP2_BLOCK = b"1AY&SY"
 _UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _UTF32_MARKS = (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)
-_WHITE_SPACE = b"\t\n\v\f\r"
+_WHITE_SPACE_BYTES = b"\t\n\v\f\r"
+_FIRST_PRINTABLE = 0x20  # smaller bytes are control characters
 # Frequent simplified and traditional characters. Punctuation is omitted, because EUC encodings share its code points.
-_COMMON = frozenset("的一是不了在有人我他上大来到时中个地为子以你会可出也這個們來時會為")
-_FEW = 100
+_FREQUENT_CHARACTERS = frozenset("的一是不了在有人我他上大来到时中个地为子以你会可出也這個們來時會為")
+_FEW_CHARACTERS = 100
 Open = Callable[[], AbstractContextManager[IO[bytes]]]
 
 
-def decompressed(file: IO[bytes], name: Path | str) -> IO[bytes]:
+def decompressed(compressed_file: IO[bytes], shown_path: Path | str) -> IO[bytes]:
     """Return the content of a file that is open at its start: decompressed if it is gzipped, else as it is.
 
-    ``file`` needs ``peek``. Raises :class:`InputError` for another compression, naming the format.
+    ``compressed_file`` needs ``peek``. Raises :class:`InputError` for another compression, naming the format.
     """
-    head = _peek(file)
+    head = _peek_head(compressed_file)
     if not head.startswith(GZIP):
-        expect_no_archive(head, name)
-        if str(name).lower().endswith(".gz") and any(byte < 0x20 and byte not in _WHITE_SPACE for byte in head):
-            raise InputError("is a damaged gzip file, or no gzip file; expected gzip or plain text", path=name)
-        return file
-    stream = io.BufferedReader(gzip.GzipFile(fileobj=file))  # type: ignore[arg-type]  # fast iteration over lines
-    inner_head = _peek(stream)
-    if inner_head.startswith(GZIP):
-        raise InputError("is gzipped twice; decompress the file once", path=name)
-    expect_no_archive(inner_head, name)
-    return stream
+        expect_no_archive(head, shown_path)
+        is_named_gzip = str(shown_path).lower().endswith(".gz")
+        has_control_bytes = any(byte < _FIRST_PRINTABLE and byte not in _WHITE_SPACE_BYTES for byte in head)
+        if is_named_gzip and has_control_bytes:
+            raise InputError("is a damaged gzip file, or no gzip file; expected gzip or plain text", path=shown_path)
+        return compressed_file
+    content_file = io.BufferedReader(gzip.GzipFile(fileobj=compressed_file))  # type: ignore[arg-type]  # fast iteration over lines
+    content_head = _peek_head(content_file)
+    if content_head.startswith(GZIP):
+        raise InputError("is gzipped twice; decompress the file once", path=shown_path)
+    expect_no_archive(content_head, shown_path)
+    return content_file
 
 
-def _peek(file: IO[bytes]) -> bytes:
+def _peek_head(file: IO[bytes]) -> bytes:
     head: bytes = file.peek(HEAD_BYTES)[:HEAD_BYTES]  # type: ignore[attr-defined]
     return head
 
 
-def expect_no_archive(head: bytes, name: Path | str) -> None:
+def expect_no_archive(head: bytes, shown_path: Path | str) -> None:
     """Raise :class:`InputError` if the first bytes of a text file are those of an archive or of Parquet."""
-    found = next((words for signature, words in _FORMATS.items() if head.startswith(signature)), "")
+    format_name = ""
+    for signature, description in _OTHER_FORMATS.items():
+        if head.startswith(signature):
+            format_name = description
+            break
     if head.startswith(_BZIP2) and head[len(_BZIP2) + 1 :].startswith(_BZIP2_BLOCK):
-        found = "compressed by bzip2"
-    if found == "a Parquet file":
-        raise InputError("is a Parquet file; expected text", path=name)
-    if found:
-        raise InputError(f"is {found}; decompress the file first (only gzip is read directly)", path=name)
+        format_name = "compressed by bzip2"
+    if format_name == "a Parquet file":
+        raise InputError("is a Parquet file; expected text", path=shown_path)
+    if format_name:
+        raise InputError(f"is {format_name}; decompress the file first (only gzip is read directly)", path=shown_path)
 
 
 def is_utf16(head: bytes) -> bool:
-    """True if the first bytes are those of UTF-16 or UTF-32: a byte order mark, or NUL bytes between characters."""
-    pairs = head[0:2], head[2:4]
-    has_zeros = any(all(pair[place : place + 1] == b"\0" and any(pair) for pair in pairs) for place in (0, 1))
-    return head.startswith(_UTF16_MARKS) or has_zeros
+    """True if the first bytes are those of UTF-16 or UTF-32: a byte order mark, or NUL bytes between characters.
+
+    ASCII in UTF-16 has a NUL in each pair of bytes: ``{\\0"\\0`` (little-endian) or ``\\0{\\0"`` (big-endian).
+    """
+    if head.startswith(_UTF16_MARKS):
+        return True
+    first_pair = head[0:2]
+    second_pair = head[2:4]
+    if not any(first_pair) or not any(second_pair):
+        return False  # pairs of two NULs are not text
+    is_big_endian = first_pair[0:1] == second_pair[0:1] == b"\0"
+    is_little_endian = first_pair[1:2] == second_pair[1:2] == b"\0"
+    return is_big_endian or is_little_endian
 
 
-def expect_utf8(head: bytes, name: Path | str, allowed: str = "UTF-8") -> None:
-    """Raise :class:`InputError` if the first bytes of a file show another encoding than those in ``allowed``."""
-    encoding = "UTF-16" if is_utf16(head) else ""
+def expect_utf8(head: bytes, shown_path: Path | str, allowed_encodings: str = "UTF-8") -> None:
+    """Raise :class:`InputError` if the first bytes of a file show an encoding that is not in ``allowed_encodings``."""
+    encoding = ""
+    # UTF-32 first, because the little-endian mark of UTF-16 begins that of UTF-32.
     if head.startswith(_UTF32_MARKS):
         encoding = "UTF-32"
-    elif head.startswith(GB_MARK) and "GB18030" not in allowed:
+    elif head.startswith(GB_MARK) and "GB18030" not in allowed_encodings:
         encoding = "GB18030"
+    elif is_utf16(head):
+        encoding = "UTF-16"
     if encoding:
-        raise InputError(f"is {encoding}; save the file as {allowed}", path=name, line=1)
+        raise InputError(f"is {encoding}; save the file as {allowed_encodings}", path=shown_path, line=1)
 
 
 def describe_encoding(content: bytes) -> str:
@@ -101,6 +120,7 @@ def describe_encoding(content: bytes) -> str:
         text = content.decode("gb18030")
     except UnicodeDecodeError:
         return "expected UTF-8 text"
+    # GB18030 decodes nearly any bytes, so the decoded text must also look like Chinese.
     counts = Counter[str]()
     count_characters(text, counts)
     if looks_chinese(counts):
@@ -110,13 +130,17 @@ def describe_encoding(content: bytes) -> str:
 
 def count_characters(text: str, counts: Counter[str]) -> None:
     """Add the non-ASCII characters, those of GB 2312 and the frequent ones of a text to ``counts``."""
-    ascii_characters = len(text.encode("ascii", "ignore"))
-    counts["high"] += len(text) - ascii_characters
-    counts["gb2312"] += (len(text.encode("gb2312", "ignore")) - ascii_characters) // 2
-    counts["common"] += sum(map(text.count, _COMMON))
+    ascii_count = len(text.encode("ascii", "ignore"))
+    counts["high"] += len(text) - ascii_count
+    counts["gb2312"] += (len(text.encode("gb2312", "ignore")) - ascii_count) // 2
+    counts["common"] += sum(map(text.count, _FREQUENT_CHARACTERS))
 
 
 def looks_chinese(counts: Counter[str]) -> bool:
     """True if text that was decoded as GB18030 looks like Chinese. ``counts`` are from :func:`count_characters`."""
-    everyday = counts["high"] < _FEW and 10 * counts["gb2312"] >= 9 * counts["high"]
-    return everyday or 100 * counts["common"] >= 3 * counts["high"]
+    # In a short text, nine of ten characters are those of GB 2312, or three of 100 are frequent. Compared as products,
+    # because the text may have no such character.
+    is_short = counts["high"] < _FEW_CHARACTERS
+    is_everyday = is_short and 10 * counts["gb2312"] >= 9 * counts["high"]
+    has_frequent_characters = 100 * counts["common"] >= 3 * counts["high"]
+    return is_everyday or has_frequent_characters

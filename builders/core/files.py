@@ -34,19 +34,21 @@ from builders.core.file_formats import (
 )
 from builders.core.limits import writing
 
-_BLOCK = 1 << 20
+_BLOCK_BYTES = 1 << 20
 # An OSError without errno comes from Arrow or gzip and means damaged content.
-_DAMAGE = (EOFError, OSError, ValueError, lzma.LZMAError, struct.error, zipfile.BadZipFile, zlib.error)
-_STDOUT = {Path("-"), Path("/dev/stdout"), Path("/dev/fd/1"), Path("/proc/self/fd/1")}
-_TEMPORARY = "dureader-"
-_PATTERN = re.compile(r"[*?\[=\\]")  # characters that DuckDB does not take literally in a path
+_DAMAGE_ERRORS = (EOFError, OSError, ValueError, lzma.LZMAError, struct.error, zipfile.BadZipFile, zlib.error)
+_STDOUT_NUMBER = 1
+_STDOUT_PATHS = {Path("-"), Path("/dev/stdout"), Path("/dev/fd/1"), Path("/proc/self/fd/1")}
+_TEMPORARY_PREFIX = "dureader-"
+_OWNER_ONLY = 0o700  # mode of a temporary folder
+_DUCKDB_PATTERN = re.compile(r"[*?\[=\\]")  # characters that DuckDB does not take literally in a path
 BOM = b"\xef\xbb\xbf"
 # Limits for the memory of readers. A few megabytes of gzip may contain gigabytes.
 LONGEST_LINE = 64 << 20  # bytes of a line
 LARGEST_WHOLE = 512 << 20  # bytes of a file that is read as a whole, for example of JSON that is not JSON lines
-_SHOWN = 40  # maximum length of a quoted column in an error message
-_DIGITS = 18  # a number of at most 18 digits fits into 64 bits
-_copies: dict[tuple[int, int], Path] = {}  # copies of pipes by device and inode
+_QUOTED_LENGTH = 40  # maximum length of a quoted column in an error message
+_MOST_DIGITS = 18  # a number of at most 18 digits fits into 64 bits
+_copies_of_pipes: dict[tuple[int, int], Path] = {}  # copies of pipes by device and inode
 
 
 def rereadable(path: Path) -> Path:
@@ -54,25 +56,34 @@ def rereadable(path: Path) -> Path:
 
     A pipe (``<(zcat RUN)``, ``/dev/stdin``) can be read only once. The copy is removed when this process ends.
     """
-    found = path.stat()
-    if not stat.S_ISFIFO(found.st_mode):
+    status = path.stat()
+    if not stat.S_ISFIFO(status.st_mode):
         return path
-    key = found.st_dev, found.st_ino
-    if key not in _copies:
-        stack = contextlib.ExitStack()
-        copy = stack.enter_context(temporary_folder()) / "pipe"
-        atexit.register(stack.close)
-        with writing(copy.parent), open(path, "rb") as pipe, open(copy, "wb") as file:
-            shutil.copyfileobj(pipe, file, _BLOCK)
-        _copies[key] = copy
-    return _copies[key]
+    pipe_id = (status.st_dev, status.st_ino)
+    if pipe_id not in _copies_of_pipes:
+        # The folder must outlive this function, because later calls return the same copy.
+        folder_until_exit = contextlib.ExitStack()
+        copy_path = folder_until_exit.enter_context(temporary_folder()) / "pipe"
+        atexit.register(folder_until_exit.close)
+        with writing(copy_path.parent), open(path, "rb") as pipe, open(copy_path, "wb") as copy:
+            shutil.copyfileobj(pipe, copy, _BLOCK_BYTES)
+        _copies_of_pipes[pipe_id] = copy_path
+    return _copies_of_pipes[pipe_id]
 
 
-def sha256_of(path: Path) -> str:
+def read_blocks(file: Any) -> Iterator[bytes]:
+    """Yield the rest of a binary file in blocks of 1 MiB, so that a file of any size needs little memory."""
+    block = file.read(_BLOCK_BYTES)
+    while block:
+        yield block
+        block = file.read(_BLOCK_BYTES)
+
+
+def sha256_of(file_path: Path) -> str:
     """Return the SHA-256 of a file in lower-case hex."""
     digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK):
+    with file_path.open("rb") as file:
+        for block in read_blocks(file):
             digest.update(block)
     return digest.hexdigest()
 
@@ -82,83 +93,96 @@ def real_path(path: Path) -> Path:
 
     Raises :class:`InputError` for a link that leads back to itself, and for the address of an object store.
     """
+    # At least two letters, because C:/ is a drive of Windows.
     if re.match(r"[a-z0-9]{2,}:/", str(path)):
         raise InputError("is an address; expected a local path: copy the files with another tool", path=path)
-    real = Path(os.path.abspath(path))
-    if real.is_symlink() and (real := Path(os.path.realpath(real))).is_symlink():
+    absolute_path = Path(os.path.abspath(path))
+    if not absolute_path.is_symlink():
+        return absolute_path
+    target_path = Path(os.path.realpath(absolute_path))
+    # realpath() stops at a link of a circle of links, so a resolved path may still be a link.
+    if target_path.is_symlink():
         raise InputError("is a link that leads back to itself", path=path)
-    return real
+    return target_path
 
 
-def expect_inside(file: Path, folder: Path) -> Path:
-    """Return ``file``. Raise :class:`InputError` for a link that leads out of the folder that is copied.
+def expect_inside(file_path: Path, folder: Path) -> Path:
+    """Return ``file_path``. Raise :class:`InputError` for a link that leads out of the folder that is copied.
 
     Such a link could copy any file of this machine into an output. The hub's cache has links from each
     ``snapshots/COMMIT`` to the folder ``blobs`` beside ``snapshots``, which are allowed.
     """
-    target, root = Path(os.path.realpath(file)), Path(os.path.realpath(folder))
-    allowed = [root]
-    if root.parent.name == "snapshots":
-        allowed.append(root.parent.parent / "blobs")
-    if not any(target.is_relative_to(place) for place in allowed):
-        raise InputError(f"is a link to {target}, outside of {folder}; copy the folder with `cp -rL`", path=file)
-    return file
+    target_path = Path(os.path.realpath(file_path))
+    real_folder = Path(os.path.realpath(folder))
+    allowed_folders = [real_folder]
+    if real_folder.parent.name == "snapshots":
+        allowed_folders.append(real_folder.parent.parent / "blobs")
+    if not any(target_path.is_relative_to(allowed_folder) for allowed_folder in allowed_folders):
+        problem = f"is a link to {target_path}, outside of {folder}; copy the folder with `cp -rL`"
+        raise InputError(problem, path=file_path)
+    return file_path
 
 
-def kind_of(path: Path) -> str:
+def kind_of(output_path: Path) -> str:
     """Return the kind of an output path: ``stream``, ``directory``, ``disk``, ``socket``, or empty.
 
     A ``stream`` is a terminal, a pipe, ``/dev/null`` or stdout (``-``, ``/dev/stdout``). Empty means a regular file or
     a path that does not exist.
     """
-    if path in _STDOUT:
+    if output_path in _STDOUT_PATHS:
         return "stream"
     try:
-        mode = path.stat().st_mode
+        mode = output_path.stat().st_mode
     except OSError:  # missing, or not accessible, which the caller's open() reports
         return ""
     if stat.S_ISCHR(mode) or stat.S_ISFIFO(mode):
         return "stream"
     if stat.S_ISDIR(mode):
         return "directory"
-    return "" if stat.S_ISREG(mode) else "disk" if stat.S_ISBLK(mode) else "socket"
+    if stat.S_ISBLK(mode):
+        return "disk"
+    if stat.S_ISREG(mode):
+        return ""
+    return "socket"
 
 
-def link(file: Path, name: Path) -> None:
-    """Make ``name`` a hard link to ``file``, which must not change later. If links are impossible, copy the file."""
+def link(file_path: Path, link_path: Path) -> None:
+    """Make ``link_path`` a hard link to a file, which must not change later. If links are impossible, copy the file."""
     try:
-        os.link(os.path.realpath(file), name)  # the hub's cache contains symbolic links
+        os.link(os.path.realpath(file_path), link_path)  # the hub's cache contains symbolic links
     except OSError:
-        shutil.copyfile(file, name)
+        shutil.copyfile(file_path, link_path)
 
 
 @contextlib.contextmanager
-def alone(place: Path, shown: Path, *, wait: bool = False) -> Iterator[None]:
-    """Lock the path ``place`` while the block writes to it. Raise :class:`DiskFull` if the disk is full.
+def alone(locked_path: Path, shown_path: Path, *, wait: bool = False) -> Iterator[None]:
+    """Lock the path ``locked_path`` while the block writes to it. Raise :class:`DiskFull` if the disk is full.
 
-    The lock is a file beside ``place``. The parent folder is created if necessary. A killed process leaves the lock
-    file behind, unlocked, and the next process locks and removes this file. Messages name the path ``shown``. With
-    ``wait``, the call waits for the lock. Otherwise, a locked path raises :class:`InputError`.
+    The lock is a file beside ``locked_path``. The parent folder is created if necessary. A killed process leaves the
+    lock file behind, unlocked, and the next process locks and removes this file. Messages name the path ``shown_path``.
+    With ``wait``, the call waits for the lock. Otherwise, a locked path raises :class:`InputError`.
     """
     from filelock import FileLock, Timeout
 
-    path, owner = place.with_name(f".{place.name.lstrip('.')}.lock"), os.getpid()
-    lock = FileLock(path)
-    with writing(place.parent):
-        place.parent.mkdir(parents=True, exist_ok=True)
+    # The name of the lock file is hidden, so that listings of outputs skip the lock.
+    lock_path = locked_path.with_name(f".{locked_path.name.lstrip('.')}.lock")
+    owner_pid = os.getpid()
+    lock = FileLock(lock_path)
+    with writing(locked_path.parent):
+        locked_path.parent.mkdir(parents=True, exist_ok=True)
         try:
             lock.acquire(timeout=0)
         except Timeout:
             if not wait:
-                raise InputError("is being built by another process", path=shown) from None
-            log.info("waiting for another process that is building %s", shown)
+                raise InputError("is being built by another process", path=shown_path) from None
+            log.info("waiting for another process that is building %s", shown_path)
             lock.acquire()
         try:
             yield
         finally:
-            if os.getpid() == owner:  # a forked process must not release its parent's lock
+            if os.getpid() == owner_pid:  # a forked process must not release its parent's lock
                 # Removed before the release: a waiting process notices the removal and makes a new lock file.
-                path.unlink(missing_ok=True)
+                lock_path.unlink(missing_ok=True)
                 lock.release()
 
 
@@ -169,24 +193,31 @@ def temporary_folder(inside: Path | None = None) -> Iterator[Path]:
     The folder is locked while its process lives. The next command that needs a temporary folder removes the unlocked
     folders of killed processes. Raises :class:`DiskFull` if the disk is full.
     """
-    home = Path(tempfile.gettempdir() if inside is None else inside)
-    for lock in home.glob(f".{_TEMPORARY}*.lock"):
-        left = home / lock.stem[1:]
-        with contextlib.suppress(InputError, OSError), alone(left, left):  # the folder is in use or another user's
-            shutil.rmtree(left, ignore_errors=True)
-    with contextlib.ExitStack() as stack:
+    if inside is None:
+        inside = Path(tempfile.gettempdir())
+    _remove_abandoned_folders(inside)
+    with contextlib.ExitStack() as lock:
         while True:
-            folder = home / f"{_TEMPORARY}{secrets.token_hex(4)}"
+            folder = inside / f"{_TEMPORARY_PREFIX}{secrets.token_hex(4)}"
             with contextlib.suppress(InputError):  # another process has locked the folder to remove it
-                stack.enter_context(alone(folder, folder))
+                lock.enter_context(alone(folder, folder))
                 break
-        folder.mkdir(0o700)
-        owner = os.getpid()
+        folder.mkdir(_OWNER_ONLY)
+        owner_pid = os.getpid()
         try:
             yield folder
         finally:
-            if os.getpid() == owner:  # a forked process must not remove its parent's folder
+            if os.getpid() == owner_pid:  # a forked process must not remove its parent's folder
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_abandoned_folders(parent_folder: Path) -> None:
+    """Remove the temporary folders of killed processes. A lock file ``.NAME.lock`` is beside each folder ``NAME``."""
+    for lock_path in parent_folder.glob(f".{_TEMPORARY_PREFIX}*.lock"):
+        abandoned_folder = parent_folder / lock_path.stem.removeprefix(".")
+        # Suppressed errors: the folder is in use, or belongs to another user.
+        with contextlib.suppress(InputError, OSError), alone(abandoned_folder, abandoned_folder):
+            shutil.rmtree(abandoned_folder, ignore_errors=True)
 
 
 @contextlib.contextmanager
@@ -200,15 +231,17 @@ def plain_folder(folder: Path) -> Iterator[Path]:
 
     Raises :class:`InputError` if the system makes no links.
     """
-    absolute = Path(os.path.abspath(folder))
-    if not has_pattern(absolute):
-        yield absolute
+    absolute_path = Path(os.path.abspath(folder))
+    if not has_pattern(absolute_path):
+        yield absolute_path
         return
-    home = Path(tempfile.gettempdir())
-    with temporary_folder(Path("/tmp") if has_pattern(home) else home) as work:
-        link_path = work / "folder"
+    parent_folder = Path(tempfile.gettempdir())
+    if has_pattern(parent_folder):
+        parent_folder = Path("/tmp")
+    with temporary_folder(parent_folder) as work_folder:
+        link_path = work_folder / "folder"
         try:
-            os.symlink(absolute, link_path, target_is_directory=True)
+            os.symlink(absolute_path, link_path, target_is_directory=True)
         except OSError as error:
             problem = f"has one of the characters * ? [ = \\ in its path, and cannot be linked ({error.strerror})"
             raise InputError(f"{problem}; rename the folder", path=folder) from error
@@ -217,94 +250,106 @@ def plain_folder(folder: Path) -> Iterator[Path]:
 
 def has_pattern(path: Path) -> bool:
     """True if DuckDB does not take ``path`` literally (:func:`plain_folder`)."""
-    return _PATTERN.search(path.as_posix()) is not None
+    return _DUCKDB_PATTERN.search(path.as_posix()) is not None
 
 
 @contextlib.contextmanager
-def new_file(path: Path) -> Iterator[Path]:
-    """Yield the path of a temporary file, which is synced and renamed to ``path`` if the block ends without an error.
+def new_file(output_path: Path) -> Iterator[Path]:
+    """Yield the path of a temporary file, which becomes ``output_path`` if the block ends without an error.
 
-    The temporary file is ``.NAME.tmp`` beside ``path``, or beside the target of a link. A killed process leaves this
-    file behind, and the next process removes it. A stream cannot be replaced, so the content is written to a temporary
-    file first, and copied to the stream at the end.
+    The temporary file is ``.NAME.tmp`` beside ``output_path``, or beside the target of a link. It is synced before it
+    is renamed. A killed process leaves this file behind, and the next process removes it. A stream cannot be replaced,
+    so the content is written to a temporary file first, and copied to the stream at the end.
 
-    Raises :class:`InputError` if ``path`` is neither a file nor a stream (:func:`kind_of`), and if another process
-    writes the same file.
+    Raises :class:`InputError` if ``output_path`` is neither a file nor a stream (:func:`kind_of`), and if another
+    process writes the same file.
     """
-    check_file(path)
-    if kind_of(path) == "stream":
+    check_file(output_path)
+    if kind_of(output_path) == "stream":
         with temporary_folder() as folder:
-            whole = folder / path.name
-            yield whole
-            stdout = path in _STDOUT
-            if stdout:
-                sys.stdout.flush()
-            # stdout is duplicated. If the shell redirects stdout (`> FILE`), opening /dev/stdout would truncate FILE.
-            with open(whole, "rb") as file, open(os.dup(1) if stdout else path, "wb") as stream:
-                shutil.copyfileobj(file, stream)
+            complete_file = folder / output_path.name
+            yield complete_file
+            _copy_to_stream(complete_file, output_path)
         return
-    path = real_path(path)
-    beside = path.with_name(f".{path.name}.tmp")
-    with alone(beside, path):
+    target_path = real_path(output_path)
+    # In the same folder, because a rename is atomic only within a file system.
+    temporary_path = target_path.with_name(f".{target_path.name}.tmp")
+    with alone(temporary_path, target_path):
         try:
-            beside.unlink(missing_ok=True)
-            yield beside
-            fsync(beside)
-            os.replace(beside, path)
-            fsync(path.parent)
+            temporary_path.unlink(missing_ok=True)
+            yield temporary_path
+            fsync(temporary_path)
+            os.replace(temporary_path, target_path)
+            fsync(target_path.parent)
         finally:
-            beside.unlink(missing_ok=True)
+            temporary_path.unlink(missing_ok=True)
 
 
-def check_file(path: Path) -> None:
-    """Raise :class:`InputError` if :func:`new_file` could not write ``path``. Call this function before long work."""
-    kind = kind_of(path)
-    if kind not in ("", "stream"):
-        raise InputError(f"is a {kind}; expected the name of a file", path=path)
-    if not kind:
-        check_place(path)
+def _copy_to_stream(file_path: Path, stream_path: Path) -> None:
+    target: Path | int = stream_path
+    if stream_path in _STDOUT_PATHS:
+        sys.stdout.flush()
+        # stdout is duplicated. If the shell redirects stdout (`> FILE`), opening /dev/stdout would truncate FILE.
+        target = os.dup(_STDOUT_NUMBER)
+    with open(file_path, "rb") as file, open(target, "wb") as stream:
+        shutil.copyfileobj(file, stream)
 
 
-def check_place(path: Path) -> None:
-    """Raise :class:`InputError` if neither a file nor a directory can be created at ``path``."""
-    folder = next(parent for parent in real_path(path).parents if parent.exists())
-    if not folder.is_dir():
-        raise InputError("is a file; expected a directory", path=folder)
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise InputError("is not writable; choose another directory", path=folder)
+def check_file(output_path: Path) -> None:
+    """Raise :class:`InputError` if :func:`new_file` could not write a path. Call this function before long work."""
+    output_kind = kind_of(output_path)
+    if output_kind not in ("", "stream"):
+        raise InputError(f"is a {output_kind}; expected the name of a file", path=output_path)
+    if not output_kind:
+        check_place(output_path)
+
+
+def check_place(output_path: Path) -> None:
+    """Raise :class:`InputError` if neither a file nor a directory can be created at ``output_path``."""
+    nearest_folder = next(parent for parent in real_path(output_path).parents if parent.exists())
+    if not nearest_folder.is_dir():
+        raise InputError("is a file; expected a directory", path=nearest_folder)
+    if not os.access(nearest_folder, os.W_OK | os.X_OK):
+        raise InputError("is not writable; choose another directory", path=nearest_folder)
 
 
 @contextlib.contextmanager
-def atomic_text(path: Path) -> Iterator[IO[str]]:
-    """Write UTF-8 text with ``\\n`` line ends by :func:`new_file`. If ``path`` ends in ``.gz``, the text is gzipped."""
-    with new_file(path) as beside, open(beside, "wb") as raw:
-        # Without a time and a file name in the gzip header, the same text gives the same bytes.
-        target = gzip.GzipFile("", "wb", fileobj=raw, mtime=0) if path.suffix.lower() == ".gz" else raw
-        with io.TextIOWrapper(target, encoding="utf-8", newline="\n") as text:  # type: ignore[type-var]
-            yield text
+def atomic_text(output_path: Path) -> Iterator[IO[str]]:
+    """Write UTF-8 text with ``\\n`` line ends by :func:`new_file`. A file whose name ends in ``.gz`` is gzipped."""
+    with new_file(output_path) as temporary_path, open(temporary_path, "wb") as raw_file:
+        target: Any = raw_file
+        if output_path.suffix.lower() == ".gz":
+            # Without a time and a file name in the gzip header, the same text gives the same bytes.
+            target = gzip.GzipFile("", "wb", fileobj=raw_file, mtime=0)
+        with io.TextIOWrapper(target, encoding="utf-8", newline="\n") as text_file:
+            yield text_file
 
 
-def write_text(path: Path, text: str) -> None:
+def write_text(output_path: Path, text: str) -> None:
     """Write a small text file atomically (:func:`atomic_text`)."""
-    with atomic_text(path) as file:
+    with atomic_text(output_path) as file:
         file.write(text)
 
 
-def write_bytes(path: Path, content: bytes) -> None:
+def write_bytes(output_path: Path, content: bytes) -> None:
     """Write a small binary file atomically (:func:`new_file`)."""
-    with new_file(path) as beside:
-        beside.write_bytes(content)
+    with new_file(output_path) as temporary_path:
+        temporary_path.write_bytes(content)
 
 
 def fsync(path: Path) -> None:
     """Sync a file's content, or a directory's names, to disk. A rename is durable only after the sync."""
-    windows = os.name == "nt"  # Windows syncs only files open for writing, and cannot open directories
-    if not (windows and path.is_dir()):
-        handle = os.open(path, os.O_RDWR if windows else os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+    open_mode = os.O_RDONLY
+    if os.name == "nt":
+        # Windows cannot open directories, and syncs only files that are open for writing.
+        if path.is_dir():
+            return
+        open_mode = os.O_RDWR
+    file_number = os.open(path, open_mode)
+    try:
+        os.fsync(file_number)
+    finally:
+        os.close(file_number)
 
 
 @contextlib.contextmanager
@@ -318,51 +363,58 @@ def reading(path: Path | str, *, damaged: str = "is damaged or cut short", remed
     try:
         yield
     except Exception as error:
+        is_arrow_error = type(error).__module__ == "pyarrow.lib"
         if isinstance(error, OSError) and error.errno is not None:
             problem = f"cannot be read ({error.strerror})"
-        elif isinstance(error, _DAMAGE) or type(error).__module__ == "pyarrow.lib":
+        elif isinstance(error, _DAMAGE_ERRORS) or is_arrow_error:
             problem = f"{damaged} ({error})"
         elif isinstance(error, RuntimeError | NotImplementedError):  # zipfile: a password, an unknown compression
             problem = f"cannot be unpacked ({error})"
         else:
             raise
-        raise InputError(f"{problem}; {remedy}" if remedy else problem, path=path) from error
+        if remedy:
+            problem = f"{problem}; {remedy}"
+        raise InputError(problem, path=path) from error
 
 
-def is_gzipped(path: Path) -> bool:
+def is_gzipped(file_path: Path) -> bool:
     """True if the file is gzipped. Only its first bytes are read."""
-    return _head_of(path).startswith(GZIP)
+    return _read_head(file_path).startswith(GZIP)
 
 
-def is_parquet(path: Path) -> bool:
+def is_parquet(file_path: Path) -> bool:
     """True if the name ends in ``.parquet``, or a file of another name begins as Parquet does."""
-    return path.suffix.lower() == ".parquet" or (path.is_file() and _head_of(path).startswith(PARQUET))
+    if file_path.suffix.lower() == ".parquet":
+        return True
+    return file_path.is_file() and _read_head(file_path).startswith(PARQUET)
 
 
-def _head_of(path: Path) -> bytes:
-    with reading(path), open(rereadable(path), "rb") as file:
+def _read_head(file_path: Path) -> bytes:
+    with reading(file_path), open(rereadable(file_path), "rb") as file:
         return file.read(HEAD_BYTES)
 
 
 @contextlib.contextmanager
-def open_text(path: Path) -> Iterator[IO[bytes]]:
+def open_text(file_path: Path) -> Iterator[IO[bytes]]:
     """Yield the bytes of a file of UTF-8 text. A gzipped file is decompressed, whatever its name.
 
     Raises :class:`InputError` for a damaged file, another compression, and UTF-16.
     """
-    with reading(path), open(rereadable(path), "rb") as file:
+    with reading(file_path), open(rereadable(file_path), "rb") as file:
         head = file.peek(HEAD_BYTES)[:HEAD_BYTES]
-        damaged = "is a damaged or incomplete gzip file" if head.startswith(GZIP) else "is damaged or cut short"
-        with reading(path, damaged=damaged):
-            stream = decompressed(file, path)
-            expect_utf8(stream.peek(HEAD_BYTES)[:HEAD_BYTES], path)  # type: ignore[attr-defined]
-            yield stream
+        damage = "is damaged or cut short"
+        if head.startswith(GZIP):
+            damage = "is a damaged or incomplete gzip file"
+        with reading(file_path, damaged=damage):
+            text_file: Any = decompressed(file, file_path)
+            expect_utf8(text_file.peek(HEAD_BYTES)[:HEAD_BYTES], file_path)
+            yield text_file
 
 
-def read_whole(path: Path) -> bytes:
+def read_whole(file_path: Path) -> bytes:
     """Return the content of a file, decompressed if gzipped. Raise :class:`InputError` if it cannot be read."""
-    with open_text(path) as file:
-        return read_all(file, path)
+    with open_text(file_path) as file:
+        return read_all(file, file_path)
 
 
 def read_all(file: IO[bytes], shown_path: Path | str) -> bytes:
@@ -378,88 +430,97 @@ def numbered_lines(file: IO[bytes], shown_path: Path | str) -> Iterator[tuple[in
 
     Raises :class:`InputError` for a line of more than ``LONGEST_LINE`` bytes.
     """
-    number = 0
-    while line := file.readline(LONGEST_LINE + 1):
-        number += 1
+    line_number = 0
+    while True:
+        line = file.readline(LONGEST_LINE + 1)
+        if not line:
+            return
+        line_number += 1
         if len(line) > LONGEST_LINE:
-            raise line_too_long(shown_path, number)
-        yield number, line
+            raise line_too_long(shown_path, line_number)
+        yield line_number, line
 
 
-def line_too_long(shown_path: Path | str, number: int) -> InputError:
+def line_too_long(shown_path: Path | str, line_number: int) -> InputError:
     """Return the error for a line of more than ``LONGEST_LINE`` bytes."""
     problem = f"has a line of over {LONGEST_LINE >> 20} MiB; expected shorter lines that end with \\n"
-    return InputError(problem, path=shown_path, line=number)
+    return InputError(problem, path=shown_path, line=line_number)
 
 
-def read_utf8(path: Path) -> str:
+def read_utf8(file_path: Path) -> str:
     """Return the text of a file, decompressed if gzipped. Raise :class:`InputError` with the line if not UTF-8."""
-    data = read_whole(path)
+    content = read_whole(file_path)
     try:
-        return data.decode("utf-8-sig")
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise InputError(describe_encoding(data), path=path, line=line) from error
+        line_number = content.count(b"\n", 0, error.start) + 1
+        raise InputError(describe_encoding(content), path=file_path, line=line_number) from error
 
 
-def read_toml(path: Path) -> dict[str, Any]:
+def read_toml(file_path: Path) -> dict[str, Any]:
     """Read a TOML file. Raise :class:`InputError` if the content is not TOML."""
     try:
-        return tomllib.loads(read_utf8(path))
+        return tomllib.loads(read_utf8(file_path))
     except ValueError as error:  # TOMLDecodeError, or a number too long for Python
-        raise InputError(f"expected TOML ({error})", path=path) from error
+        raise InputError(f"expected TOML ({error})", path=file_path) from error
     except RecursionError:
-        raise InputError("expected TOML, found lists or tables nested too deep", path=path) from None
+        raise InputError("expected TOML, found lists or tables nested too deep", path=file_path) from None
 
 
-def raw_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+def raw_lines(file_path: Path) -> Iterator[tuple[int, bytes]]:
     """Yield (line number from 1, bytes of the line without its end) of a file, decompressed if gzipped.
 
     Lines end only at ``\\n``, because ids and texts may contain other characters that Python treats as line ends. A
     byte order mark is dropped from every line, because files with a mark may have been joined. Raises
     :class:`InputError` for an unreadable or incomplete file.
     """
-    with open_text(path) as file:
-        for number, line in numbered_lines(file, path):
-            yield number, line.removeprefix(BOM).rstrip(b"\r\n")
+    with open_text(file_path) as file:
+        for line_number, line in numbered_lines(file, file_path):
+            yield line_number, line.removeprefix(BOM).rstrip(b"\r\n")
 
 
-def first_character(path: Path) -> str:
+def first_character(file_path: Path) -> str:
     """Return the first character that is not blank. Raise :class:`InputError` if there is none."""
     is_start = True
     # The file is read in blocks, because a JSON file may be one line of any length.
-    with open_text(path) as file:
-        while block := file.read(_BLOCK):
-            text = (block.removeprefix(BOM) if is_start else block).strip()
-            is_start = False
-            if text:
-                return text[:1].decode("utf-8", errors="replace")
-    raise InputError("is empty", path=path)
+    with open_text(file_path) as file:
+        for block in read_blocks(file):
+            if is_start:
+                block = block.removeprefix(BOM)
+                is_start = False
+            visible_bytes = block.strip()
+            if visible_bytes:
+                return visible_bytes[:1].decode("utf-8", errors="replace")
+    raise InputError("is empty", path=file_path)
 
 
-def id_of(field: bytes, path: Path, line: int) -> str:
+def id_of(field: bytes, file_path: Path, line_number: int) -> str:
     """Decode a column as an id. Raise :class:`InputError` if it is not UTF-8 or :func:`expect_id` fails."""
     try:
-        return expect_id(field.decode("utf-8"), path, line)
+        return expect_id(field.decode("utf-8"), file_path, line_number)
     except UnicodeDecodeError as error:
-        raise InputError(describe_encoding(field), path=path, line=line) from error
+        raise InputError(describe_encoding(field), path=file_path, line=line_number) from error
 
 
-def expect_id(text: str, path: Path, line: int | None = None) -> str:
+def expect_id(text: str, file_path: Path, line_number: int | None = None) -> str:
     """Return ``text``. Raise :class:`InputError` if ``text`` has a null character, at which C libraries cut an id."""
     if "\0" in text:
-        raise InputError(f"expected ids without null characters, found {text[:_SHOWN]!r}", path=path, line=line)
+        raise InputError(
+            f"expected ids without null characters, found {text[:_QUOTED_LENGTH]!r}", path=file_path, line=line_number
+        )
     return text
 
 
-def integer(field: bytes, what: str, path: Path, line: int) -> int:
-    """Parse a column as a whole number. Raise :class:`InputError` with the line and the column's name ``what``."""
+def integer(field: bytes, column_name: str, file_path: Path, line_number: int) -> int:
+    """Parse a column as a whole number. Raise :class:`InputError` with the line and the column's name."""
     with contextlib.suppress(ValueError):
-        if len(field) <= _DIGITS:
+        if len(field) <= _MOST_DIGITS:
             return int(field)
-    raise InputError(f"expected a whole number as the {what}, found {shown(field)}", path=path, line=line)
+    raise InputError(
+        f"expected a whole number as the {column_name}, found {shown(field)}", path=file_path, line=line_number
+    )
 
 
 def shown(field: bytes) -> str:
     """Return the start of a column, quoted for an error message."""
-    return repr(field[:_SHOWN].decode(errors="replace"))
+    return repr(field[:_QUOTED_LENGTH].decode(errors="replace"))

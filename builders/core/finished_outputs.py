@@ -30,8 +30,8 @@ from builders.core.errors import InputError, log
 from builders.core.files import kind_of, reading, real_path, rereadable, write_text
 from builders.core.typed import Count, Sha256, read_json
 
-_NAME = "dureader_retrieval finished output"
-_LISTED = 3  # parts of an input that a message lists
+_RECORD_NAME = "dureader_retrieval finished output"
+_LISTED_PARTS = 3  # parts of an input that a message lists
 # The hash of an input that cannot be determined now, for example the commit of a model while the hub is unreachable.
 UNKNOWN = "unknown"
 # Parameters that no result depends on. Inputs are hashed instead of their paths.
@@ -132,18 +132,21 @@ def option_values(
 
     A new parameter is recorded unless a verb excludes it, so that a forgotten parameter cannot return an old output.
     """
-    excluded = {*_NEVER_RECORDED, *inputs, *without}
-    values = {}
+    excluded_names = _NEVER_RECORDED.union(inputs, without)
+    recorded_options = {}
     for name, value in arguments.items():
-        if name not in excluded:
-            values[name] = list(value) if isinstance(value, tuple) else value
-    return values
+        if name in excluded_names:
+            continue
+        if isinstance(value, tuple):
+            value = list(value)  # as in the record, because JSON has no tuples
+        recorded_options[name] = value
+    return recorded_options
 
 
-def file_input(label: str, path: Path) -> VerbInput:
+def file_input(label: str, input_path: Path) -> VerbInput:
     """Describe a file that a verb reads. Raises :class:`InputError` if the file cannot be read."""
-    with reading(path):
-        return VerbInput(label, {"": cached_sha256(rereadable(path))})
+    with reading(input_path):
+        return VerbInput(label, {"": cached_sha256(rereadable(input_path))})
 
 
 def find_finished(out: Path | None, call: VerbCall | None, *, again: bool) -> FinishedOutput | None:
@@ -159,19 +162,24 @@ def find_finished(out: Path | None, call: VerbCall | None, *, again: bool) -> Fi
         InputError: the verb has to run, but an input is unknown, for example because the hub is unreachable.
     """
     reason = ""
+    # Compare the earlier call and its files with the present call.
     if out is not None and call is not None and not again:
         record = _read_record(out)
         if record is not None:
-            reason = "; ".join(_changes(record, call)) or _wrong_output(out, record)
+            reason = "; ".join(_describe_changes(record, call))
+            if not reason:
+                reason = _describe_damage(out, record)
             if not reason:
                 _warn_of_unknown_inputs(out, record, call)
                 log.info("%s: already done; --again repeats the work", out)
                 return FinishedOutput(out, record.result)
+    # The verb has to run.
     if _only_finished.get():
         raise NotFinished(f"{out}: {reason or 'is not made yet'}")
-    for verb_input in call.inputs.values() if call else ():
-        if verb_input.problem:
-            raise verb_input.problem
+    if call is not None:
+        for verb_input in call.inputs.values():
+            if verb_input.problem:
+                raise verb_input.problem
     if reason:
         log.info("%s: made again, because %s", out, reason)
     return None
@@ -197,20 +205,27 @@ def record_finished(
     if out is None or call is None:
         return
     output = real_path(out)
-    output_files = _files_of(output) if files is None else [real_path(path) for path in files if path.is_file()]
-    hashes = {}
-    for path in output_files:
-        sha256 = (checksums or {}).get(path)
+    # Hash the files of the output, unless the writer has hashed them already.
+    if files is None:
+        output_files = _list_files(output)
+    else:
+        output_files = [real_path(file_path) for file_path in files if file_path.is_file()]
+    if checksums is None:
+        checksums = {}
+    file_hashes = {}
+    for file_path in output_files:
         # Relative, because an output may be moved with its folder. If OUT is a link, OUT.manifest.json is elsewhere.
-        name = Path(os.path.relpath(path, output.parent)).as_posix()
-        hashes[name] = sha256 or cached_sha256(path)
+        relative_path = Path(os.path.relpath(file_path, output.parent)).as_posix()
+        file_hashes[relative_path] = checksums.get(file_path) or cached_sha256(file_path)
+    # Write the record last: a record means that the output is complete.
+    input_hashes = {name: dict(verb_input.hashes) for name, verb_input in call.inputs.items()}
     content = {
-        "name": _NAME,
+        "name": _RECORD_NAME,
         "verb": call.verb,
         "version": call.version,
         "options": call.options,
-        "inputs": {name: dict(part.hashes) for name, part in call.inputs.items()},
-        "files": hashes,
+        "inputs": input_hashes,
+        "files": file_hashes,
         "result": result or {},
     }
     write_text(record_path(out), json.dumps(content, ensure_ascii=False, indent=1) + "\n")
@@ -237,88 +252,110 @@ def _read_record(out: Path) -> _Record | None:
         return None
 
 
-def _files_of(output: Path) -> list[Path]:
+def _list_files(output: Path) -> list[Path]:
     """Return the files of an output, without hidden files."""
     if output.is_file():
         return [output]
-    files = []
-    for path in sorted(output.rglob("*")):
-        is_hidden = any(part.startswith(".") for part in path.relative_to(output).parts)
-        if path.is_file() and not is_hidden:
-            files.append(path)
-    return files
+    visible_files = []
+    for file_path in sorted(output.rglob("*")):
+        names = file_path.relative_to(output).parts
+        is_hidden = any(name.startswith(".") for name in names)
+        if file_path.is_file() and not is_hidden:
+            visible_files.append(file_path)
+    return visible_files
 
 
-def _wrong_output(out: Path, record: _Record) -> str:
+def _describe_damage(out: Path, record: _Record) -> str:
     """Describe the first file of an output that is missing or differs; empty if the output is as it was made."""
-    folder = real_path(out).parent
-    for name, sha256 in record.files.items():
-        path = folder / name
+    parent_folder = real_path(out).parent
+    for file_name, sha256 in record.files.items():
+        file_path = parent_folder / file_name
         try:
-            if not path.is_file():
-                return f"{name} is missing"
-            if cached_sha256(path) != sha256:
-                return f"{name} differs from the file that was made"
+            if not file_path.is_file():
+                return f"{file_name} is missing"
+            if cached_sha256(file_path) != sha256:
+                return f"{file_name} differs from the file that was made"
         except (OSError, ValueError) as error:  # a damaged record may have an impossible name
-            return f"{name} cannot be read ({error})"
+            return f"{file_name} cannot be read ({error})"
     return ""
 
 
-def _changes(record: _Record, call: VerbCall) -> list[str]:
+def _describe_changes(record: _Record, call: VerbCall) -> list[str]:
     """Describe the differences between the call of a record and the present call."""
     if record.verb != call.verb:
         return [f"{record.verb} made the earlier output"]
     changes = []
     if record.version != call.version:
         changes.append(f"version of {call.verb}: {record.version} -> {call.version}")
-    earlier, present = dict(_flat(record.options)), dict(_flat(call.options))
-    for name in sorted({*earlier, *present}):
-        before, after = earlier.get(name), present.get(name)
+    # Options.
+    recorded_options = dict(_flatten_options(record.options))
+    present_options = dict(_flatten_options(call.options))
+    for option in sorted(recorded_options.keys() | present_options.keys()):
+        before = recorded_options.get(option)
+        after = present_options.get(option)
+        # Compared as JSON, because the record is JSON: 1 and True differ.
         if json.dumps(before) != json.dumps(after):
-            changes.append(f"{name}: {_shown(before)} -> {_shown(after)}")
-    for name in sorted({*record.inputs, *call.inputs}):
-        if name not in call.inputs:
-            changes.append(f"without {name}")
-        elif name not in record.inputs:
-            changes.append(f"with {call.inputs[name].label}")
+            changes.append(f"{option}: {_format_value(before)} -> {_format_value(after)}")
+    # Inputs.
+    for input_name in sorted(record.inputs.keys() | call.inputs.keys()):
+        if input_name not in call.inputs:
+            changes.append(f"without {input_name}")
+        elif input_name not in record.inputs:
+            changes.append(f"with {call.inputs[input_name].label}")
         else:
-            changes += _changed_input(record.inputs[name], call.inputs[name])
+            change = _describe_changed_input(record.inputs[input_name], call.inputs[input_name])
+            if change:
+                changes.append(change)
     return changes
 
 
-def _changed_input(earlier: Mapping[str, str], present: VerbInput) -> list[str]:
-    """Describe the difference between an input's recorded hashes and its present hashes, as a list of 0 or 1 texts."""
-    parts = []
-    for part in sorted({*earlier, *present.hashes}):
-        before, after = earlier.get(part), present.hashes.get(part)
+def _describe_changed_input(recorded_hashes: Mapping[str, str], present_input: VerbInput) -> str:
+    """Describe the difference between an input's recorded hashes and its present hashes; empty if there is none."""
+    changed_parts = []
+    for part_name in sorted(recorded_hashes.keys() | present_input.hashes.keys()):
+        before = recorded_hashes.get(part_name)
+        after = present_input.hashes.get(part_name)
+        # An unknown input counts as unchanged, so that a finished output can be used offline.
         is_unknown = after == UNKNOWN and before is not None
         if before != after and not is_unknown:
-            parts.append(part)
-    if not parts:
-        return []
-    names = ", ".join(parts[:_LISTED]) + (", ..." if len(parts) > _LISTED else "")
-    return [f"{present.label} changed ({names})" if "" not in parts else f"{present.label} changed"]
+            changed_parts.append(part_name)
+    if not changed_parts:
+        return ""
+    if "" in changed_parts:  # the input is a single file
+        return f"{present_input.label} changed"
+    part_names = ", ".join(changed_parts[:_LISTED_PARTS])
+    if len(changed_parts) > _LISTED_PARTS:
+        part_names += ", ..."
+    return f"{present_input.label} changed ({part_names})"
 
 
 def _warn_of_unknown_inputs(out: Path, record: _Record, call: VerbCall) -> None:
-    for name, present in call.inputs.items():
-        for part, value in present.hashes.items():
-            if value == UNKNOWN:
-                recorded = record.inputs[name][part]
-                log.warning("%s; continuing, because %s was made with the %s %s", present.problem, out, part, recorded)
+    for input_name, verb_input in call.inputs.items():
+        for part_name, present_hash in verb_input.hashes.items():
+            if present_hash == UNKNOWN:
+                log.warning(
+                    "%s; continuing, because %s was made with the %s %s",
+                    verb_input.problem,
+                    out,
+                    part_name,
+                    record.inputs[input_name][part_name],
+                )
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _flatten_options(options: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield (name, value) of nested options. The names of the levels are joined by dots."""
-    for name, value in values.items():
+    for name, value in options.items():
+        full_name = f"{prefix}{name}"
         if isinstance(value, Mapping) and value:
-            yield from _flat(value, f"{prefix}{name}.")
+            yield from _flatten_options(value, f"{full_name}.")
         else:
-            yield f"{prefix}{name}", value
+            yield full_name, value
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     """Format an option's value for a message."""
     if value is None:
         return "default"
-    return value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, str) and value:
+        return value
+    return json.dumps(value, ensure_ascii=False)

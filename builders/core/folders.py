@@ -14,6 +14,8 @@ from builders.core.errors import InputError, Unfinished, log
 from builders.core.files import alone, fsync, kind_of, real_path
 from builders.core.limits import writing
 
+_KEY_DIGITS = 24
+
 
 def check_output(out: Path, what: str, mark: str) -> Path:
     """Return the real path of a directory to write (:func:`.files.real_path`).
@@ -22,15 +24,20 @@ def check_output(out: Path, what: str, mark: str) -> Path:
     output contains the file ``mark``. ``what`` names the kind of output in the error, for example ``a release``.
     """
     out = real_path(out)
-    if out.exists() and not (out / mark).is_file() and not (out.is_dir() and not any(out.iterdir())):
-        kind = what.split(" ", 1)[1]
-        raise InputError(f"exists and is not {what}; expected a new path or an earlier {kind}", path=out)
+    is_earlier_output = (out / mark).is_file()
+    if not out.exists() or is_earlier_output:
+        return out
+    is_empty_folder = out.is_dir() and not any(out.iterdir())
+    if not is_empty_folder:
+        output_kind = what.split(" ", 1)[1]  # "release" of "a release"
+        raise InputError(f"exists and is not {what}; expected a new path or an earlier {output_kind}", path=out)
     return out
 
 
-def key_of(about: Any) -> str:
+def key_of(values: Any) -> str:
     """Return a hash of JSON values as 24 hex digits: a key for work that depends on these values."""
-    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:24]
+    text = json.dumps(values, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:_KEY_DIGITS]
 
 
 @contextlib.contextmanager
@@ -46,28 +53,31 @@ def work_beside(out: Path, key: str = "", *, resume: bool = True, wait: bool = F
     if kind_of(out) == "stream":
         raise InputError("is a device or a pipe; expected the name of a file or directory", path=out)
     out = real_path(out)
-    building = _building(out)
-    work = building / (key or "work")
-    with alone(building, out, wait=wait):
-        old = earlier_output(out)  # exists if a process was killed while it replaced ``out``
+    building_folder = _building_folder(out)
+    work_folder = building_folder / (key or "work")
+    with alone(building_folder, out, wait=wait):
+        # Complete or undo a replacement of ``out`` that a kill has interrupted.
+        old_output = earlier_output(out)
         if out.exists():
-            remove_tree(old)
-        elif old.exists():
-            old.rename(out)
-        for other in building.glob("*"):
-            if not (key and resume and other.name == key):
-                remove_tree(other)
-        work.mkdir(parents=True, exist_ok=True)
+            remove_tree(old_output)
+        elif old_output.exists():
+            old_output.rename(out)
+        # Remove the work of killed calls, except the work that this call resumes.
+        for earlier_work in building_folder.glob("*"):
+            can_resume = key and resume and earlier_work.name == key
+            if not can_resume:
+                remove_tree(earlier_work)
+        work_folder.mkdir(parents=True, exist_ok=True)
         try:
             # ``writing`` compares the free space of disks, so its block ends before the work folder is removed.
-            with writing(work):
-                yield work
+            with writing(work_folder):
+                yield work_folder
         except BaseException as error:
-            wrong = isinstance(error, InputError) and not isinstance(error, Unfinished)
-            if wrong or not key or not any(work.glob("*")):
-                _discard(work)
+            is_wrong_input = isinstance(error, InputError) and not isinstance(error, Unfinished)
+            if is_wrong_input or not key or not any(work_folder.glob("*")):
+                _discard(work_folder)
             raise
-        _discard(work)
+        _discard(work_folder)
 
 
 def states_of_output(out: Path, mark: str) -> set[tuple[int, int] | None]:
@@ -103,7 +113,7 @@ def remove_tree(path: Path) -> None:
         path.unlink()
 
 
-def _building(out: Path) -> Path:
+def _building_folder(out: Path) -> Path:
     return out.with_name(f".{out.name}.building")
 
 
@@ -112,13 +122,13 @@ def earlier_output(out: Path) -> Path:
     return out.with_name(f".{out.name}.old")
 
 
-def _discard(work: Path) -> None:
+def _discard(work_folder: Path) -> None:
     """Rename and then remove a work folder, so that a kill leaves nothing that looks like finished work."""
-    if work.exists():
-        work = work.rename(work.with_name("discarded"))
-    remove_tree(work)
+    if work_folder.exists():
+        work_folder = work_folder.rename(work_folder.with_name("discarded"))
+    remove_tree(work_folder)
     with contextlib.suppress(OSError):  # fails if files in the parent could not be removed
-        work.parent.rmdir()
+        work_folder.parent.rmdir()
 
 
 @contextlib.contextmanager
@@ -128,61 +138,67 @@ def new_directory(out: Path, what: str, mark: str) -> Iterator[Path]:
     An earlier output is replaced. Arguments and errors are those of :func:`check_output`.
     """
     out = check_output(out, what, mark)
-    with work_beside(out) as work:
-        yield work
-        replace_directory(work, out)
+    with work_beside(out) as work_folder:
+        yield work_folder
+        replace_directory(work_folder, out)
 
 
-def build_once(folder: Path, is_whole: Callable[[], bool], build: Callable[[Path], None]) -> bool:
+def build_once(folder: Path, is_complete: Callable[[], bool], build: Callable[[Path], None]) -> bool:
     """Build a cached directory if it is missing or damaged. Return True if it was built.
 
-    ``is_whole`` returns True if the directory is complete and undamaged. ``build`` writes files into a given folder.
+    ``is_complete`` returns True if the directory is complete and undamaged. ``build`` writes files into a given folder.
     """
-    # A killed process may leave these two folders.
-    if is_whole() and not (_building(folder).exists() or earlier_output(folder).exists()):
-        return False
-    with work_beside(folder, wait=True) as work:
-        if is_whole():  # another process has built the directory in the meantime
+    if is_complete():
+        # A killed process may leave these two folders, which work_beside() removes.
+        has_leftovers = _building_folder(folder).exists() or earlier_output(folder).exists()
+        if not has_leftovers:
             return False
-        build(work)
-        replace_directory(work, folder)
+    with work_beside(folder, wait=True) as work_folder:
+        if is_complete():  # another process has built the directory in the meantime
+            return False
+        build(work_folder)
+        replace_directory(work_folder, folder)
     return True
 
 
-def replace_directory(new: Path, target: Path) -> None:
-    """Sync the finished directory ``new`` to disk and rename it to ``target``, replacing an older directory.
+def replace_directory(new_directory: Path, target: Path) -> None:
+    """Sync a finished directory to disk and rename it to ``target``, replacing an older directory.
 
     A kill between the two renames leaves no ``target``. The next :func:`work_beside` then restores the old directory.
     """
     target = real_path(target)
-    for folder, _, names in os.walk(new):
-        for name in names:
-            fsync(Path(folder) / name)
-        fsync(Path(folder))
-    old = earlier_output(target)
-    shutil.rmtree(old, ignore_errors=True)
+    # Everything is on disk before the renames, so that ``target`` never has incomplete files.
+    for folder_name, _, file_names in os.walk(new_directory):
+        folder = Path(folder_name)
+        for file_name in file_names:
+            fsync(folder / file_name)
+        fsync(folder)
+    old_output = earlier_output(target)
+    shutil.rmtree(old_output, ignore_errors=True)
     if target.exists():
-        os.rename(target, old)
-    os.rename(new, target)
+        os.rename(target, old_output)
+    os.rename(new_directory, target)
     fsync(target.parent)
-    if old.exists():
+    if old_output.exists():
         log.info("replaced the earlier %s", target)
-        shutil.rmtree(old, ignore_errors=True)
+        shutil.rmtree(old_output, ignore_errors=True)
 
 
 @contextlib.contextmanager
-def task_folder(final: Path) -> Iterator[Path]:
-    """Yield a temporary folder for the result of a task. The folder is renamed to ``final`` when the block ends.
+def task_folder(final_folder: Path) -> Iterator[Path]:
+    """Yield a temporary folder for the result of a task. The folder is renamed to ``final_folder`` at the block's end.
 
-    If ``final`` already exists, another process has finished the same task first. The new folder is then removed,
-    because the same task always gives the same files.
+    If ``final_folder`` already exists, another process has finished the same task first. The new folder is then
+    removed, because the same task always gives the same files.
     """
-    half = Path(tempfile.mkdtemp(prefix=f"{final.name}.", suffix=".half", dir=final.parent))
-    with writing(final.parent):
-        yield half
+    parent_folder = final_folder.parent
+    temporary_path = tempfile.mkdtemp(prefix=f"{final_folder.name}.", suffix=".half", dir=parent_folder)
+    unfinished_folder = Path(temporary_path)
+    with writing(parent_folder):
+        yield unfinished_folder
     try:
-        half.rename(final)
+        unfinished_folder.rename(final_folder)
     except OSError:
-        if not final.is_dir():
+        if not final_folder.is_dir():
             raise
-        shutil.rmtree(half)
+        shutil.rmtree(unfinished_folder)

@@ -19,8 +19,8 @@ def common_terms(query: str, passage: str) -> list[str]:
     """
     query_words = {word for word in word_tokens(query) if _TERM.fullmatch(_without_marks(word))} - ASKING
     lower_passage = unicodedata.normalize("NFKC", passage).lower()
-    found = {word for word in query_words if word in lower_passage}
-    spellings = _spellings(found, query) | _spellings(found, passage)
+    common_words = {word for word in query_words if word in lower_passage}
+    spellings = _spellings(common_words, query) | _spellings(common_words, passage)
     return sorted(spellings, key=lambda word: (-len(word), word))
 
 
@@ -38,9 +38,11 @@ def _spellings(words: set[str], text: str) -> set[str]:
     spellings: set[str] = set()
     for word in words:
         for match in re.finditer(re.escape(word), normalised, flags=re.IGNORECASE):
-            start, end = ends[match.start()], ends[match.end()]
-            if start is not None and end is not None:  # None: only a part of a character, such as 株 in ㈱
-                spellings.add(text[start:end].lower())
+            spelling_start = ends[match.start()]
+            spelling_end = ends[match.end()]
+            # None: the word is only a part of a character, such as 株 in ㈱.
+            if spelling_start is not None and spelling_end is not None:
+                spellings.add(text[spelling_start:spelling_end].lower())
     return spellings
 
 
@@ -48,6 +50,11 @@ def marked(text: str, terms: list[str]) -> str:
     """Return the text as escaped HTML with ``<mark>`` around each of the ``terms``."""
     if not terms:
         return html.escape(text)
-    # Split at the terms before escaping, so that no term matches inside an HTML entity.
-    parts = re.split(f"({'|'.join(map(re.escape, terms))})", text, flags=re.IGNORECASE)
-    return "".join(f"<mark>{html.escape(part)}</mark>" if n % 2 else html.escape(part) for n, part in enumerate(parts))
+    # Split at the terms before escaping, so that no term matches inside an HTML entity. A regular expression takes the
+    # first alternative that matches, so the longest terms stand first in ``terms``.
+    any_term = "|".join(map(re.escape, terms))
+    html_parts = []
+    for part_number, part in enumerate(re.split(f"({any_term})", text, flags=re.IGNORECASE)):
+        is_term = part_number % 2 == 1  # split returns the text between two terms, and the terms
+        html_parts.append(f"<mark>{html.escape(part)}</mark>" if is_term else html.escape(part))
+    return "".join(html_parts)

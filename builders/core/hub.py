@@ -23,16 +23,23 @@ from builders.core.results import Report, Table
 from builders.core.typed import read_json
 
 OTHER_HUB = "; set HF_ENDPOINT to use a mirror or another hub"
-_MODEL = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)  # the oldest models of the hub have no ORG/
+_MODEL_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)  # the oldest models of the hub have no ORG/
+# Status codes of HTTP.
+_UNAUTHORIZED = 401
+_FORBIDDEN = 403
+_OTHER_COMMIT = 412  # the repository has a commit after ``parent_commit``
+_TOO_MANY_REQUESTS = 429
+_FIRST_SERVER_ERROR = 500
+_LISTED_FILES = 3  # files that a warning lists
 COMMIT = re.compile(r"[0-9a-f]{40}")
-_SMALL = 1 << 20
+_SMALL_FILE_BYTES = 1 << 20
 # Errors that invalid file names cause. The library names files after a hub's ETags, which may be invalid names.
-_BAD_NAMES = {errno.ENOENT, errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG}
-_LONGEST = 300  # characters of a library's message, so that the advice after the message is not cut
+_BAD_NAME_ERRORS = {errno.ENOENT, errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG}
+_LONGEST_QUOTE = 300  # characters of a library's message, so that the advice after the message is not cut
 # The longest answers are lists of the files of a repository. Downloads have no limit but a slowest speed.
 REPLY_LIMITS = ReplyLimits(seconds=120, size=256 << 20, has_downloads=True)
-_limited_calls = 0  # the number of active limited_hub blocks
-_limited_lock = threading.Lock()
+_active_limits = 0  # the number of active limited_hub blocks
+_active_limits_lock = threading.Lock()
 KEPT = {".gitattributes", "README.md", "stats.json"}  # never deleted, and never reported as foreign files
 
 
@@ -41,9 +48,11 @@ def check_models(*names: str | None) -> None:
 
     Callers check names before they import the model libraries, because the import takes many seconds.
     """
-    for name in filter(None, names):
+    for name in names:
+        if not name:
+            continue
         path = Path(name)
-        if not path.is_dir() and (path.exists() or not _MODEL.fullmatch(name)):
+        if not path.is_dir() and (path.exists() or not _MODEL_NAME.fullmatch(name)):
             raise InputError("is neither a folder nor the name of a model on the hub (ORG/NAME)", path=name)
 
 
@@ -57,12 +66,14 @@ def report_planned_files(files: Mapping[str, tuple[Path, str]], repo: str) -> Re
 
     ``files`` are those of :func:`upload`.
     """
-    sizes = [(path, file.stat().st_size) for path, (file, _) in sorted(files.items())]
-    total_bytes = sum(size for _, size in sizes)
-    lines = [f"{size:>15,}  {path}" for path, size in sizes]
-    lines.append(f"{total_bytes:>15,}  bytes in {len(sizes)} files for {repo}; nothing was sent")
-    value = {"repo": repo, "files": dict(sizes), "bytes": total_bytes}
-    return Report(value, "\n".join(lines), [Table(["path", "bytes"], sizes)])
+    file_sizes = {}
+    for repo_path, (local_file, _) in sorted(files.items()):
+        file_sizes[repo_path] = local_file.stat().st_size
+    total_bytes = sum(file_sizes.values())
+    lines = [f"{size:>15,}  {repo_path}" for repo_path, size in file_sizes.items()]
+    lines.append(f"{total_bytes:>15,}  bytes in {len(file_sizes)} files for {repo}; nothing was sent")
+    value = {"repo": repo, "files": file_sizes, "bytes": total_bytes}
+    return Report(value, "\n".join(lines), [Table(["path", "bytes"], list(file_sizes.items()))])
 
 
 def upload(
@@ -89,51 +100,92 @@ def upload(
     Raises:
         InputError: the hub reports an error, ``repo`` has a foreign ``.py`` file, or ``private`` refuses ``repo``.
     """
-    from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
+    from huggingface_hub import HfApi
 
     api = HfApi()
-    place = _at(api.endpoint, repo)
     with clear_errors(repo, api.endpoint, kind):
-        answer = api.whoami()
-        user = answer.get("name") if isinstance(answer, dict) else answer
-        info = _repository(api, repo, kind, create=create, private=private)
-        # Types are checked, because the hub's answer is not trusted.
-        present = {file.rfilename for file in info.siblings or [] if isinstance(file.rfilename, str)}
-        earlier = _earlier(api, repo, kind, manifest, name, info.sha) & present if manifest in present else set()
-        kept = {*KEPT, manifest}
-        foreign = sorted(present - earlier - set(files) - kept)
-        if scripts := [path for path in foreign if path.endswith(".py")]:
-            raise InputError(f"{place} has the script {scripts[0]}, so libraries refuse to load it; delete the script")
-        if foreign:
-            log.warning("%s keeps %d foreign files: %s", repo, len(foreign), ", ".join(foreign[:3]))
-        deletions = [CommitOperationDelete(path) for path in sorted(earlier - set(files) - kept)]
-        log.info("uploading to %s as %s: %d files, %d to delete", repo, user, len(files), len(deletions))
-        additions = []
-        for path, (file, digest) in sorted(files.items()):
-            # The library reads large files only when it sends them.
-            additions.append(CommitOperationAdd(path, file.read_bytes() if file.stat().st_size < _SMALL else str(file)))
-            additions[-1].upload_info.sha256 = bytes.fromhex(digest)  # so that the library need not hash the file again
-        try:
-            api.preupload_lfs_files(repo, additions, repo_type=kind)
-        finally:  # a changed file may cause an error of the hub; the change is reported instead of this error
-            for file, digest in files.values():
-                if not file.is_file() or sha256_of(file) != digest:
-                    raise Unfinished("changed during the upload; nothing is committed; upload again", path=file)
-        # The library silently skips files that the repository's .gitignore matches. Only this attribute shows the skip.
-        if ignored := [addition.path_in_repo for addition in additions if addition._should_ignore]:
-            raise InputError(f"{place} ignores {ignored[0]}, probably by its .gitignore; nothing is committed")
-        # upload_folder would split a large folder into several commits. With parent_commit, the hub refuses this commit
-        # if somebody else has committed in the meantime.
-        parent = commit_in(info, repo)
+        whoami = api.whoami()
+        user_name = whoami.get("name") if isinstance(whoami, dict) else whoami
+        info = _open_repository(api, repo, kind, create=create, private=private)
+        deletions = _plan_deletions(api, repo, kind, manifest, name, info, set(files))
+        log.info("uploading to %s as %s: %d files, %d to delete", repo, user_name, len(files), len(deletions))
+        additions = _send_files(api, repo, kind, files)
+        # With parent_commit, the hub refuses this commit if somebody else has committed in the meantime. upload_folder
+        # is not used, because it would split a large folder into several commits.
         commit = api.create_commit(
-            repo, [*deletions, *additions], commit_message=message, repo_type=kind, parent_commit=parent
+            repo,
+            deletions + additions,
+            commit_message=message,
+            repo_type=kind,
+            parent_commit=commit_in(info, repo),
         )
     if commit.oid == info.sha:
         log.info("%s is already up to date", repo)
     return without_credentials(str(commit.commit_url))
 
 
-def _repository(api: Any, repo: str, kind: str, *, create: bool, private: bool) -> Any:
+def _plan_deletions(
+    api: Any, repo: str, kind: str, manifest: str, name: str, info: Any, new_paths: set[str]
+) -> list[Any]:
+    """Return the deletions of files that the last upload sent, and that this upload does not send.
+
+    Files that no upload has sent are reported. Raises :class:`InputError` if a script is among these files.
+    """
+    from huggingface_hub import CommitOperationDelete
+
+    # Find the files of the last upload. Types are checked, because the hub's answer is not trusted.
+    present_paths = {file.rfilename for file in info.siblings or [] if isinstance(file.rfilename, str)}
+    earlier_paths = set()
+    if manifest in present_paths:
+        earlier_paths = _earlier(api, repo, kind, manifest, name, info.sha) & present_paths
+    protected_paths = KEPT | {manifest}
+    # Report files that are from neither upload.
+    foreign_paths = sorted(present_paths - earlier_paths - new_paths - protected_paths)
+    for foreign_path in foreign_paths:
+        if foreign_path.endswith(".py"):
+            repository = _describe_repository(api.endpoint, repo)
+            problem = f"has the script {foreign_path}, so libraries refuse to load it; delete the script"
+            raise InputError(f"{repository} {problem}")
+    if foreign_paths:
+        log.warning("%s keeps %d foreign files: %s", repo, len(foreign_paths), ", ".join(foreign_paths[:_LISTED_FILES]))
+    return [CommitOperationDelete(path) for path in sorted(earlier_paths - new_paths - protected_paths)]
+
+
+def _send_files(api: Any, repo: str, kind: str, files: Mapping[str, tuple[Path, str]]) -> list[Any]:
+    """Send large files to the hub's storage, and return the additions for a commit. Small files go with the commit.
+
+    Raises :class:`Unfinished` if a file changed after its SHA-256 was computed, and :class:`InputError` if the
+    repository ignores a file.
+    """
+    from huggingface_hub import CommitOperationAdd
+
+    # List the additions of the commit.
+    additions = []
+    for repo_path, (local_file, sha256) in sorted(files.items()):
+        content: bytes | str = str(local_file)  # the library reads a large file only when it sends the file
+        if local_file.stat().st_size < _SMALL_FILE_BYTES:
+            content = local_file.read_bytes()
+        addition = CommitOperationAdd(repo_path, content)
+        addition.upload_info.sha256 = bytes.fromhex(sha256)  # so that the library need not hash the file again
+        additions.append(addition)
+    try:
+        api.preupload_lfs_files(repo, additions, repo_type=kind)
+    finally:  # a changed file may cause an error of the hub; the change is reported instead of this error
+        for local_file, sha256 in files.values():
+            if not local_file.is_file() or sha256_of(local_file) != sha256:
+                raise Unfinished("changed during the upload; nothing is committed; upload again", path=local_file)
+    # The library silently skips files that the repository's .gitignore matches. Only this attribute shows the skip
+    # (huggingface_hub 1.x and 2.x).
+    for addition in additions:
+        if addition._should_ignore:
+            repository = _describe_repository(api.endpoint, repo)
+            problem = f"ignores {addition.path_in_repo}, probably by its .gitignore; nothing is committed"
+            raise InputError(f"{repository} {problem}")
+    return additions
+
+
+def _open_repository(api: Any, repo: str, kind: str, *, create: bool, private: bool) -> Any:
+    """Return the hub's description of a repository, which is created if it is missing and ``create`` is True."""
     from huggingface_hub.errors import RepositoryNotFoundError
 
     try:
@@ -145,7 +197,8 @@ def _repository(api: Any, repo: str, kind: str, *, create: bool, private: bool) 
         log.info("created %s", repo)
         return api.repo_info(repo, repo_type=kind)
     if private and not info.private:
-        raise InputError(f"{_at(api.endpoint, repo)} is public; make it private in its settings, or remove --private")
+        repository = _describe_repository(api.endpoint, repo)
+        raise InputError(f"{repository} is public; make it private in its settings, or remove --private")
     return info
 
 
@@ -162,12 +215,14 @@ class _Listing(msgspec.Struct):
 def _earlier(api: Any, repo: str, kind: str, manifest: str, name: str, revision: str) -> set[str]:
     """Return the files in a repository's manifest. Empty if the manifest is invalid or has another ``name``."""
     with temporary_folder() as folder:
-        path = api.hf_hub_download(repo, manifest, repo_type=kind, revision=revision, local_dir=folder)
+        manifest_path = api.hf_hub_download(repo, manifest, repo_type=kind, revision=revision, local_dir=folder)
         try:
-            content = read_json(Path(path), _Listing)
+            listing = read_json(Path(manifest_path), _Listing)
         except InputError:
             return set()
-    return {entry.path for entry in [*content.files, *content.results]} if content.name == name else set()
+    if listing.name != name:
+        return set()
+    return {entry.path for entry in listing.files + listing.results}
 
 
 def commit_in(answer: Any, repo: str) -> str:
@@ -198,23 +253,30 @@ def limited_hub() -> Iterator[None]:
 
     A client that the caller has set by ``huggingface_hub.set_client_factory`` is not replaced.
     """
-    global _limited_calls
+    global _active_limits
     from huggingface_hub import close_session, set_client_factory
     from huggingface_hub.utils import _http
 
-    usual: Any = getattr(_http, "default_client_factory", None)
-    with _limited_lock:
-        _limited_calls += 1
-        if _limited_calls == 1 and usual is not None and _http._GLOBAL_CLIENT_FACTORY is usual:
-            close_session()
-            set_client_factory(lambda: limit_replies(usual(), REPLY_LIMITS))
+    # The library has no public function that returns the present factory (huggingface_hub 1.x and 2.x).
+    default_factory: Any = getattr(_http, "default_client_factory", None)
+
+    def make_limited_client() -> Any:
+        return limit_replies(default_factory(), REPLY_LIMITS)
+
+    with _active_limits_lock:
+        _active_limits += 1
+        is_default = default_factory is not None and _http._GLOBAL_CLIENT_FACTORY is default_factory
+        if _active_limits == 1 and is_default:
+            close_session()  # otherwise the library would reuse its client without limits
+            set_client_factory(make_limited_client)
     try:
         yield
     finally:
-        with _limited_lock:
-            _limited_calls -= 1
-            if _limited_calls == 0 and getattr(_http._GLOBAL_CLIENT_FACTORY, "__module__", "") == __name__:
-                set_client_factory(usual)
+        with _active_limits_lock:
+            _active_limits -= 1
+            is_limited = getattr(_http._GLOBAL_CLIENT_FACTORY, "__module__", "") == __name__
+            if _active_limits == 0 and is_limited:
+                set_client_factory(default_factory)
 
 
 @contextlib.contextmanager
@@ -225,10 +287,8 @@ def clear_errors(repo: str, endpoint: str, kind: str, way: str = "upload") -> It
     """
     from huggingface_hub import errors
 
-    again = f"run the same command again; complete files are not {'sent' if way == 'upload' else 'fetched'} again"
     # HTTPError of the HTTP library: httpx or httpx2, depending on the version of huggingface_hub.
-    network = next(kind for kind in errors.HfHubHTTPError.__mro__ if kind.__name__ == "HTTPError")
-    endpoint = without_credentials(endpoint)
+    http_error_class = next(base for base in errors.HfHubHTTPError.__mro__ if base.__name__ == "HTTPError")
     try:
         with limited_hub():
             yield
@@ -239,55 +299,93 @@ def clear_errors(repo: str, endpoint: str, kind: str, way: str = "upload") -> It
     except Exception as error:
         if full_disk(error):
             raise
-        cause: BaseException | None = error
-        while cause is not None and not isinstance(cause, network):
-            cause = cause.__cause__  # the library wraps errors of uploads
-        if cause is None:
-            if isinstance(error, OSError) and error.filename is None:
-                # hf_xet transfers large files and raises a plain OSError.
-                raise Unfinished(
-                    f"{endpoint}: the {way} failed ({_last_line(error)}); {again};"
-                    f" set HF_HUB_DISABLE_XET=1 if that hub has no xet storage{OTHER_HUB}"
-                ) from error
-            bad_name = way == "download" and isinstance(error, OSError) and error.errno in _BAD_NAMES
-            if bad_name or _in_the_library(error):
-                words = f"{type(error).__name__}: {quote_reply(str(error), _LONGEST)}"
-                raise Unfinished(f"{endpoint} sent an unexpected answer ({words}); {again}{OTHER_HUB}") from error
+        # Look for an error of the HTTP library among the causes, because its status tells the reason.
+        http_error: BaseException | None = error
+        while http_error is not None and not isinstance(http_error, http_error_class):
+            http_error = http_error.__cause__  # the library wraps errors of uploads
+        if http_error is not None:
+            # The library's error has the whole reply, which may repeat the token.
+            raise _convert_http_error(http_error, repo, without_credentials(endpoint), kind, way) from None
+        clear_error = _convert_other_error(error, without_credentials(endpoint), way)
+        if clear_error is None:
             raise
-        status = getattr(getattr(cause, "response", None), "status_code", None)
-        passes = status is None or status in (412, 429) or status >= 500  # the same command may succeed later
-        reason = _last_line(cause)
-        if isinstance(cause, errors.RepositoryNotFoundError) and status != 403:
-            message = f"{endpoint} has no {kind} {repo}, or the token may not read it"
-            message += "; --create creates it" * (way == "upload")
-        else:
-            right = "write to" if way == "upload" else "read"
-            failed = f"answered with status {status}, also after retries; {again}"
-            message = {
-                401: f"{endpoint} refuses the token; log in with `hf auth login`, or set HF_TOKEN",
-                403: f"the token has no permission to {right} {_at(endpoint, repo)}: {reason}",
-                412: f"{_at(endpoint, repo)} received another commit; run the same command again",
-                None: f"{endpoint} cannot be reached, or broke the connection ({reason}); {again}",
-            }.get(status, f"{endpoint} {failed if passes else f'refused: {reason} (status {status})'}")
-        advice = "" if status in (403, 412) else OTHER_HUB  # another hub would not help
-        # The library's error has the whole reply, which may repeat the token.
-        raise (Unfinished if passes else InputError)(message + advice) from None
+        raise clear_error from error
 
 
-def _at(endpoint: str, repo: str) -> str:
+def _convert_http_error(error: BaseException, repo: str, endpoint: str, kind: str, way: str) -> InputError:
+    """Return the error for a reply of the hub with an error status, or for a broken connection."""
+    from huggingface_hub.errors import RepositoryNotFoundError
+
+    status = getattr(getattr(error, "response", None), "status_code", None)  # None: the connection failed
+    reason = _last_line(error)
+    advice = OTHER_HUB
+    if status in (_FORBIDDEN, _OTHER_COMMIT):
+        advice = ""  # another hub would not help
+    # The same command may succeed later.
+    is_temporary = status is None or status in (_OTHER_COMMIT, _TOO_MANY_REQUESTS) or status >= _FIRST_SERVER_ERROR
+    # A hub hides private repositories: it reports a missing repository also if the token may not read it.
+    if isinstance(error, RepositoryNotFoundError) and status != _FORBIDDEN:
+        message = f"{endpoint} has no {kind} {repo}, or the token may not read it"
+        if way == "upload":
+            message += "; --create creates it"
+    elif status == _UNAUTHORIZED:
+        message = f"{endpoint} refuses the token; log in with `hf auth login`, or set HF_TOKEN"
+    elif status == _FORBIDDEN:
+        permission = "write to" if way == "upload" else "read"
+        message = f"the token has no permission to {permission} {_describe_repository(endpoint, repo)}: {reason}"
+    elif status == _OTHER_COMMIT:
+        message = f"{_describe_repository(endpoint, repo)} received another commit; run the same command again"
+    elif status is None:
+        message = f"{endpoint} cannot be reached, or broke the connection ({reason}); {_advise_retry(way)}"
+    elif is_temporary:
+        message = f"{endpoint} answered with status {status}, also after retries; {_advise_retry(way)}"
+    else:
+        message = f"{endpoint} refused: {reason} (status {status})"
+    if is_temporary:
+        return Unfinished(message + advice)
+    return InputError(message + advice)
+
+
+def _convert_other_error(error: Exception, endpoint: str, way: str) -> InputError | None:
+    """Return the error for a reply that the library could not process; None if the hub did not cause the error."""
+    if isinstance(error, OSError) and error.filename is None:
+        # hf_xet transfers large files and raises a plain OSError.
+        return Unfinished(
+            f"{endpoint}: the {way} failed ({_last_line(error)}); {_advise_retry(way)};"
+            f" set HF_HUB_DISABLE_XET=1 if that hub has no xet storage{OTHER_HUB}"
+        )
+    is_bad_name = way == "download" and isinstance(error, OSError) and error.errno in _BAD_NAME_ERRORS
+    if is_bad_name or _was_raised_in_library(error):
+        reason = f"{type(error).__name__}: {quote_reply(str(error), _LONGEST_QUOTE)}"
+        return Unfinished(f"{endpoint} sent an unexpected answer ({reason}); {_advise_retry(way)}{OTHER_HUB}")
+    return None
+
+
+def _advise_retry(way: str) -> str:
+    sent = "sent" if way == "upload" else "fetched"
+    return f"run the same command again; complete files are not {sent} again"
+
+
+def _describe_repository(endpoint: str, repo: str) -> str:
     return f"{repo} on {without_credentials(endpoint)} (HF_ENDPOINT)"
 
 
-def _in_the_library(error: Exception) -> bool:
+def _was_raised_in_library(error: Exception) -> bool:
     """True if huggingface_hub raised the error while it processed an unexpected answer.
 
     Errors of the machine (disk, memory, imports) and bugs of this project do not count.
     """
-    modules = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
-    inside = any(module.split(".")[0] == "huggingface_hub" for module in modules)
-    return inside and not isinstance(error, OSError | MemoryError | ImportError)
+    if isinstance(error, OSError | MemoryError | ImportError):
+        return False
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        package, _, _ = frame.f_globals.get("__name__", "").partition(".")
+        if package == "huggingface_hub":
+            return True
+    return False
 
 
 def _last_line(error: BaseException) -> str:
-    words = str(error).strip().splitlines()
-    return quote_reply(words[-1], _LONGEST) if words else type(error).__name__
+    lines = str(error).strip().splitlines()
+    if not lines:
+        return type(error).__name__
+    return quote_reply(lines[-1], _LONGEST_QUOTE)

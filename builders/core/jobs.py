@@ -25,8 +25,12 @@ Pool = concurrent.futures.Executor
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 # Maximum length of TMPDIR. macOS has the shortest limit for a socket's path: 104 bytes.
-_SOCKET = 104 - len("/dureader-01234567/listener-01234567\0")
-_held = contextlib.ExitStack()  # keeps the temporary folder of multiprocessing until this process ends
+_LONGEST_TMPDIR = 104 - len("/dureader-01234567/listener-01234567\0")
+_PARENT_CHECK_SECONDS = 0.5
+_LAST = -100  # priority of a finalizer of multiprocessing that runs after all others
+_TASKS_PER_THREAD = 4
+_TASKS_PER_PROCESS = 2
+_folder_until_exit = contextlib.ExitStack()  # keeps the temporary folder of multiprocessing until this process ends
 
 
 class WorkerDied(Unfinished):
@@ -45,16 +49,17 @@ def start_worker() -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
 
-    def watch() -> None:
-        # Without this thread, the workers of a killed parent would wait forever. The parent's id is its own record,
-        # because the parent may be dead already, and os.getppid() then returns another process.
+    def end_with_parent() -> None:
+        # Without this thread, the workers of a killed parent would wait forever. The parent's id comes from
+        # multiprocessing, because the parent may be dead already, and os.getppid() then returns another process.
         if os.name == "nt":
             parent.join()
-        while os.name != "nt" and os.getppid() == parent.pid:
-            time.sleep(0.5)
+        else:
+            while os.getppid() == parent.pid:
+                time.sleep(_PARENT_CHECK_SECONDS)
         os._exit(1)
 
-    threading.Thread(target=watch, daemon=True).start()
+    threading.Thread(target=end_with_parent, daemon=True).start()
 
 
 def can_start_processes() -> bool:
@@ -71,24 +76,27 @@ def can_start_processes() -> bool:
     except OSError as error:
         log.warning("this system has no semaphores (/dev/shm: %s); the work runs in a single process", error)
         return False
-    home = Path(tempfile.gettempdir())
-    home = home if len(os.fsencode(home)) <= _SOCKET else Path("/tmp")
-    config = multiprocessing.current_process()._config  # type: ignore[attr-defined]
-    if not config.get("tempdir"):
-        config["tempdir"] = str(_held.enter_context(temporary_folder(home)))
-        util.Finalize(None, _held.close, exitpriority=-100)  # runs after all processes have ended
+    parent_folder = Path(tempfile.gettempdir())
+    if len(os.fsencode(parent_folder)) > _LONGEST_TMPDIR:
+        parent_folder = Path("/tmp")
+    # Python has no public setting for the folder of multiprocessing's sockets (the same in 3.11 to 3.14).
+    process_settings = multiprocessing.current_process()._config  # type: ignore[attr-defined]
+    if not process_settings.get("tempdir"):
+        socket_folder = _folder_until_exit.enter_context(temporary_folder(parent_folder))
+        process_settings["tempdir"] = str(socket_folder)
+        util.Finalize(None, _folder_until_exit.close, exitpriority=_LAST)  # runs after all processes have ended
     return True
 
 
 @contextlib.contextmanager
-def process_pool(workers: int) -> Iterator[Pool | None]:
-    """Yield a pool of ``workers`` processes, or None if the work has to run in this process."""
-    if workers <= 1 or not can_start_processes():
+def process_pool(worker_count: int) -> Iterator[Pool | None]:
+    """Yield a pool of ``worker_count`` processes, or None if the work has to run in this process."""
+    if worker_count <= 1 or not can_start_processes():
         yield None
         return
     from builders.core.worker_processes import WorkerPool
 
-    pool = WorkerPool(workers, start_worker)
+    pool = WorkerPool(worker_count, start_worker)
     try:
         with pool:
             try:
@@ -111,26 +119,28 @@ def in_order(
     if pool is None:
         yield from map(function, tasks)
         return
-    running: deque[Any] = deque()
-    result_of = getattr(pool, "result_of", lambda future: future.result())
+    # At most ``ahead`` tasks, so that few tasks and results are in memory.
+    submitted_tasks: deque[Any] = deque()
+    # WorkerPool waits for a result in its own way.
+    wait_for_result = getattr(pool, "result_of", lambda future: future.result())
     try:
         for task in tasks:
             raise_if_stopped()
-            running.append(pool.submit(function, task))
-            if len(running) >= ahead:
-                yield result_of(running.popleft())
-        while running:
+            submitted_tasks.append(pool.submit(function, task))
+            if len(submitted_tasks) >= ahead:
+                yield wait_for_result(submitted_tasks.popleft())
+        while submitted_tasks:
             raise_if_stopped()
-            yield result_of(running.popleft())
+            yield wait_for_result(submitted_tasks.popleft())
     except BrokenProcessPool:
         raise WorkerDied from None
     except KeyboardInterrupt:
         if isinstance(pool, concurrent.futures.ProcessPoolExecutor):
-            running.clear()  # not cancelled below, because process_pool stops the workers and Python would warn
+            submitted_tasks.clear()  # not cancelled below, because process_pool stops the workers and Python would warn
         raise
     finally:
-        for future in running:
-            future.cancel()
+        for submitted_task in submitted_tasks:
+            submitted_task.cancel()
 
 
 @contextlib.contextmanager
@@ -139,7 +149,9 @@ def loading() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if str(error).startswith("DataLoader worker") or "shared memory(shm)" in str(error):
+        is_killed = str(error).startswith("DataLoader worker")
+        is_memory_full = "shared memory(shm)" in str(error)
+        if is_killed or is_memory_full:
             raise WorkerDied from None
         raise
 
@@ -148,8 +160,10 @@ def in_threads(
     function: Callable[[Task], Result], tasks: Iterable[Task], threads: int, ahead: int | None = None
 ) -> Iterator[Result]:
     """Run :func:`in_order` on threads of this process. ``ahead`` defaults to 4 tasks for each thread."""
+    if ahead is None:
+        ahead = _TASKS_PER_THREAD * threads
     with concurrent.futures.ThreadPoolExecutor(threads) as pool:
-        yield from in_order(pool, function, tasks, 4 * threads if ahead is None else ahead)
+        yield from in_order(pool, function, tasks, ahead)
 
 
 class LastResult(Generic[Result]):
@@ -160,19 +174,19 @@ class LastResult(Generic[Result]):
 
     def __init__(self, function: Callable[..., Result]) -> None:
         self._function = function
-        self._kept = threading.local()
+        self._last_call = threading.local()
 
     def __call__(self, *arguments: Any) -> Result:
-        if getattr(self._kept, "arguments", None) != arguments:
+        if getattr(self._last_call, "arguments", None) != arguments:
             self.cache_clear()  # before the call, because two opened models may not fit into memory
-            self._kept.result = self._function(*arguments)
-            self._kept.arguments = arguments
-        result: Result = self._kept.result
+            self._last_call.result = self._function(*arguments)
+            self._last_call.arguments = arguments
+        result: Result = self._last_call.result
         return result
 
     def cache_clear(self) -> None:
         """Forget the result of this thread."""
-        self._kept.__dict__.clear()
+        self._last_call.__dict__.clear()
 
 
 @dataclass
@@ -196,10 +210,10 @@ class Engine:
 
 
 @contextlib.contextmanager
-def local_engine(workers: int) -> Iterator[Engine]:
-    """Yield an engine with ``workers`` processes on this machine."""
-    with process_pool(workers) as pool:
-        yield Engine(workers, pool, 2 * workers)
+def local_engine(worker_count: int) -> Iterator[Engine]:
+    """Yield an engine with ``worker_count`` processes on this machine."""
+    with process_pool(worker_count) as pool:
+        yield Engine(worker_count, pool, _TASKS_PER_PROCESS * worker_count)
 
 
 def compiled(function: Callable[..., Any]) -> Any:

@@ -26,9 +26,10 @@ from builders.core.jobs import Engine, Result, Task, WorkerDied
 
 TASK_BYTES = 1 << 30  # memory that Ray reserves for a task; labelling a block needs less than half
 RETRIES = 3
-_AHEAD = 2  # submitted tasks for each CPU
+_CONNECT_SECONDS = 10
+_TASKS_PER_CPU = 2  # submitted tasks for each CPU
 # The output's bytes depend on the versions of these packages.
-_PACKAGES = ("duckdb", "jieba", "msgspec", "numba", "numpy", "pyarrow", "ray", "rjieba")
+_VERSIONED_PACKAGES = ("duckdb", "jieba", "msgspec", "numba", "numpy", "pyarrow", "ray", "rjieba")
 
 
 class RayEngine(Engine):
@@ -48,31 +49,28 @@ class RayEngine(Engine):
         self._connected = not ray.is_initialized()
         if self._connected:
             self._connect(address, workers)
-        cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
-        super().__init__(workers or cpus, self, workers or _AHEAD * cpus)
+        cpu_count = max(1, int(ray.cluster_resources().get("CPU", 1)))
+        super().__init__(workers or cpu_count, self, workers or _TASKS_PER_CPU * cpu_count)
         # Created only once, because Ray sends each remote function to the machines.
-        self._run = ray.remote(num_cpus=1, memory=TASK_BYTES, max_retries=RETRIES)(_run)
+        make_remote = ray.remote(num_cpus=1, memory=TASK_BYTES, max_retries=RETRIES)
+        self._remote_function = make_remote(_run_task)
 
     def _connect(self, address: str | None, workers: int | None) -> None:
-        # Ray sends this program to the machines. Its dependencies must be installed on every machine.
+        builders_folder = Path(__file__).parents[1]
         settings: dict[str, Any] = {
-            "runtime_env": {"py_modules": [str(Path(__file__).parents[1])]},
+            # Ray sends this program to the machines. Its dependencies must be installed on every machine.
+            "runtime_env": {"py_modules": [str(builders_folder)]},
             "logging_level": logging.ERROR,
             "log_to_driver": False,
         }
         address = address or os.environ.get("RAY_ADDRESS")
-        handler = signal.getsignal(signal.SIGTERM)
+        sigterm_handler = signal.getsignal(signal.SIGTERM)
         try:
             if address is None:
-                try:
-                    self._ray.init("auto", **settings)
-                except ConnectionError:
-                    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-                    self._ray.init("local", num_cpus=workers, include_dashboard=False, **settings)
+                self._connect_here(workers, settings)
             else:
-                if address not in ("auto", "local"):  # test the address first, because Ray would retry for minutes
-                    host, _, port = address.rpartition(":")
-                    socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+                if address not in ("auto", "local"):
+                    _expect_server(address)
                 self._ray.init(address, **settings)
         except (OSError, RuntimeError, ValueError) as error:
             reason = (str(error) or type(error).__name__).splitlines()[0]
@@ -81,7 +79,16 @@ class RayEngine(Engine):
                 " start a head with `ray start --head` and give its HOST:PORT"
             ) from None
         finally:
-            signal.signal(signal.SIGTERM, handler)  # Ray's handler would end the command with another exit code
+            # Ray's handler would end the command with another exit code.
+            signal.signal(signal.SIGTERM, sigterm_handler)
+
+    def _connect_here(self, workers: int | None, settings: dict[str, Any]) -> None:
+        """Connect to a cluster that runs on this machine, else start one."""
+        try:
+            self._ray.init("auto", **settings)
+        except ConnectionError:
+            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+            self._ray.init("local", num_cpus=workers, include_dashboard=False, **settings)
 
     def __enter__(self) -> Self:
         # Ray prints messages about late or lost nodes to stdout, which is reserved for results.
@@ -94,20 +101,28 @@ class RayEngine(Engine):
             self._ray.shutdown()
         self._stdout.__exit__(*error)
 
-    def submit(self, function: Callable[[Task], Result], task: Task) -> _Running:
-        return _Running(self._ray, self._run.remote(function, task, _versions()))
+    def submit(self, function: Callable[[Task], Result], task: Task) -> _SubmittedTask:
+        return _SubmittedTask(self._ray, self._remote_function.remote(function, task, _installed_versions()))
 
 
-class _Running:
+def _expect_server(address: str) -> None:
+    """Raise OSError or ValueError if no server answers at an address, because Ray would retry for minutes."""
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")  # of an IPv6 address
+    socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS).close()
+
+
+class _SubmittedTask:
     """A submitted task, with the methods that :func:`builders.core.jobs.in_order` calls."""
 
-    def __init__(self, ray: Any, ref: Any) -> None:
-        self._ray, self._ref = ray, ref
+    def __init__(self, ray: Any, reference: Any) -> None:
+        self._ray = ray
+        self._reference = reference
 
     def result(self) -> Any:
         """Wait for the task and return its result. An exception of the task is raised here."""
         try:
-            return self._ray.get(self._ref)
+            return self._ray.get(self._reference)
         except self._ray.exceptions.RayTaskError as error:
             if isinstance(error.cause, InputError | OSError):
                 raise error.cause from None
@@ -116,25 +131,27 @@ class _Running:
             raise WorkerDied from error
 
     def cancel(self) -> None:
-        self._ray.cancel(self._ref)
+        self._ray.cancel(self._reference)
 
 
-def _run(function: Callable[[Any], Any], task: Any, versions: dict[str, str]) -> Any:
-    for name, version in _versions().items():
-        if version != versions[name]:
+def _run_task(function: Callable[[Any], Any], task: Any, expected_versions: dict[str, str]) -> Any:
+    """Run a task on a machine of the cluster, if the machine has the versions of the machine that began the build."""
+    for package, version in _installed_versions().items():
+        if version != expected_versions[package]:
             raise InputError(
-                f"the machine {socket.gethostname()} has {name} {version}, but the build was started with"
-                f" {versions[name]}; install the same version on all machines"
+                f"the machine {socket.gethostname()} has {package} {version}, but the build was started with"
+                f" {expected_versions[package]}; install the same version on all machines"
             )
     return function(task)
 
 
 @functools.cache
-def _versions() -> dict[str, str]:
-    found = {"Python": ".".join(platform.python_version_tuple()[:2])}
-    for name in _PACKAGES:
+def _installed_versions() -> dict[str, str]:
+    major, minor, _ = platform.python_version_tuple()
+    versions = {"Python": f"{major}.{minor}"}
+    for package in _VERSIONED_PACKAGES:
         try:
-            found[name] = importlib.metadata.version(name)
+            versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
-            found[name] = "none"
-    return found
+            versions[package] = "none"
+    return versions

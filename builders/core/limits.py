@@ -17,16 +17,22 @@ from pathlib import Path
 
 from builders.core.errors import Unfinished
 
-_A_CORE = 2 << 30  # bytes of address space for each core, because every library starts a thread on each core
-_ARENAS = -8  # M_ARENA_MAX of glibc's malloc.h
+_BYTES_PER_CORE = 2 << 30  # bytes of address space for each core, because every library starts a thread on each core
+_MALLOC_ARENAS = -8  # M_ARENA_MAX of glibc's malloc.h
 # Environment variables that set the number of threads: OpenMP (torch, FAISS, Arrow), BLAS, numba, Rust libraries.
-_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS", "RAYON_NUM_THREADS")
-_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMBA_NUM_THREADS",
+    "RAYON_NUM_THREADS",
+)
+_FULL_DISK_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # numpy, torch and DuckDB report a full disk in these words, without the system's errno and message.
-_WORDS = re.compile(
+_FULL_DISK_WORDS = re.compile(
     r"\d+ requested and \d+ written|file write failed|unexpected pos \d+ vs|max_temp_directory_size|write all bytes"
 )
-_of_thread = threading.local()  # the folders of the active `writing` blocks of each thread
+_thread_state = threading.local()  # the folders of the active `writing` blocks of each thread
 
 
 def memory_limit() -> int | None:
@@ -35,15 +41,23 @@ def memory_limit() -> int | None:
         import resource
     except ImportError:  # Windows
         return None
-    limits = [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]
-    return min((limit for limit in limits if limit != resource.RLIM_INFINITY), default=None)
+    finite_limits = []
+    for resource_number in (resource.RLIMIT_AS, resource.RLIMIT_DATA):
+        soft_limit, _ = resource.getrlimit(resource_number)
+        if soft_limit != resource.RLIM_INFINITY:
+            finite_limits.append(soft_limit)
+    return min(finite_limits, default=None)
 
 
 def usable_cores() -> int:
     """Return the number of cores that this process may use, reduced if the memory limit is low."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    limit = memory_limit()
-    return cores if limit is None else max(1, min(cores, limit // _A_CORE))
+    core_count = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):  # neither on macOS nor on Windows
+        core_count = len(os.sched_getaffinity(0))
+    limit_bytes = memory_limit()
+    if limit_bytes is None:
+        return core_count
+    return max(1, min(core_count, limit_bytes // _BYTES_PER_CORE))
 
 
 def reserve_little() -> None:
@@ -53,11 +67,13 @@ def reserve_little() -> None:
     """
     if memory_limit() is None:
         return
-    few = dict.fromkeys(_THREADS, str(usable_cores()))
-    for name, value in {**few, "ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "1"}.items():
-        os.environ.setdefault(name, value)
+    thread_count = str(usable_cores())
+    for variable in _THREAD_VARIABLES:
+        os.environ.setdefault(variable, thread_count)
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+    os.environ.setdefault("MALLOC_ARENA_MAX", "1")
     with contextlib.suppress(AttributeError, OSError):  # the C library is not glibc
-        ctypes.CDLL(None).mallopt(_ARENAS, 1)  # MALLOC_ARENA_MAX only affects child processes
+        ctypes.CDLL(None).mallopt(_MALLOC_ARENAS, 1)  # MALLOC_ARENA_MAX only affects child processes
 
 
 class DiskFull(Unfinished):
@@ -65,30 +81,35 @@ class DiskFull(Unfinished):
 
 
 @contextlib.contextmanager
-def writing(place: Path) -> Iterator[None]:
-    """Raise :class:`DiskFull` if the block, which writes to the folder ``place``, fails because a disk is full.
+def writing(folder: Path) -> Iterator[None]:
+    """Raise :class:`DiskFull` if the block, which writes to the folder ``folder``, fails because a disk is full.
 
     If blocks are nested, the error names the folder whose disk has the least free space.
     """
-    if not hasattr(_of_thread, "places"):
-        _of_thread.places = []
-    places: list[Path] = _of_thread.places
-    places.append(place)
+    if not hasattr(_thread_state, "open_folders"):
+        _thread_state.open_folders = []
+    # A local name, because another thread may close this generator, and must not change its own list.
+    open_folders: list[Path] = _thread_state.open_folders
+    open_folders.append(folder)
     try:
         yield
     except Exception as error:
         reason = full_disk(error)
         if isinstance(error, DiskFull) or not reason:
             raise
-        named = min(reversed(places), key=_free)
-        raise DiskFull(f"{named}: {reason}; free some space there, and run the same command again") from error
+        # Among equal disks, the innermost block has the most specific folder.
+        fullest_folder = min(reversed(open_folders), key=_free_bytes)
+        message = f"{fullest_folder}: {reason}; free some space there, and run the same command again"
+        raise DiskFull(message) from error
     finally:
-        places.remove(place)  # of this thread's list, also if a generator is closed by another thread
+        open_folders.remove(folder)
 
 
-def _free(place: Path) -> int:
-    place = place.absolute()
-    return shutil.disk_usage(next(folder for folder in (place, *place.parents) if folder.exists())).free
+def _free_bytes(folder: Path) -> int:
+    """Return the free space of the disk of a folder, or of the folder's nearest existing parent."""
+    absolute_path = folder.absolute()
+    nearest_folder = next(path for path in (absolute_path, *absolute_path.parents) if path.exists())
+    return shutil.disk_usage(nearest_folder).free
 
 
 def full_disk(error: BaseException) -> str:
@@ -96,11 +117,16 @@ def full_disk(error: BaseException) -> str:
     cause: BaseException | None = error
     while cause is not None:
         message = str(cause).lower()
-        for number in _ERRNOS:
-            words = os.strerror(number).lower()
-            if getattr(cause, "errno", None) == number or words in message:
-                return words
-        if _WORDS.search(message):
+        for error_number in _FULL_DISK_ERRNOS:
+            system_message = os.strerror(error_number).lower()
+            if getattr(cause, "errno", None) == error_number or system_message in message:
+                return system_message
+        if _FULL_DISK_WORDS.search(message):
             return os.strerror(errno.ENOSPC).lower()
-        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
+        if cause.__cause__ is not None:
+            cause = cause.__cause__
+        elif cause.__suppress_context__:
+            cause = None
+        else:
+            cause = cause.__context__
     return ""

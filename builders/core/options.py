@@ -23,7 +23,9 @@ from typing import Annotated, Any, Literal, TypeVar, Union
 from builders.core.errors import UsageError, shown_value
 
 Marker = TypeVar("Marker")
-_LONGEST_PATH, _LONGEST_NAME = 4_095, 255  # bytes, the limits of Linux
+# Limits of Linux, in bytes.
+_LONGEST_PATH = 4_095
+_LONGEST_NAME = 255
 
 
 # Markers: what an annotation says besides its type, as Annotated[int, Between(low=1), Shown("K")].
@@ -63,13 +65,13 @@ class OrObject:
     The class is imported only when a call passes an object, so that ``--help`` stays quick.
 
     Attributes:
-        place: the class, as "module:Class".
+        class_target: the class, as "module:Class".
         convert: a function that makes such an object from other forms, as "module:function", or "" for none. The
             function returns None for a value of no known form.
         forms: the other forms, for an error.
     """
 
-    place: str
+    class_target: str
     convert: str = ""
     forms: str = ""
 
@@ -163,9 +165,12 @@ class Option:
     markers: tuple[Any, ...]
     choices: tuple[str, ...] = ()
 
-    def marker(self, kind: type[Marker]) -> Marker | None:
+    def marker(self, marker_class: type[Marker]) -> Marker | None:
         """Return the annotation's marker of a class. An outer marker hides an inner marker of the same class."""
-        return next((marker for marker in self.markers if isinstance(marker, kind)), None)
+        for marker in self.markers:
+            if isinstance(marker, marker_class):
+                return marker
+        return None
 
     @property
     def positional(self) -> bool:
@@ -181,17 +186,24 @@ class Option:
         """Names on the command line. A positional parameter has its placeholder as its only name."""
         if self.positional:
             return (self.metavar,)
-        flags = self.marker(Flags)
-        return flags.names if flags else ("--" + self.name.replace("_", "-"),)
+        declared_flags = self.marker(Flags)
+        if declared_flags:
+            return declared_flags.names
+        return ("--" + self.name.replace("_", "-"),)
+
+    @property
+    def negative_flag(self) -> str:
+        """The name on the command line that turns a switch off."""
+        return f"--no-{self.flags[0].removeprefix('--')}"
 
     @property
     def metavar(self) -> str:
         """The word for a value in the help."""
-        shown = self.marker(Shown)
-        if shown:
-            return shown.metavar
-        by_type = {int: "N", float: "X", Path: "PATH"}
-        return by_type.get(self.value_type, self.name.upper().replace("_", "-"))
+        declared_word = self.marker(Shown)
+        if declared_word:
+            return declared_word.metavar
+        word_by_type = {int: "N", float: "X", Path: "PATH"}
+        return word_by_type.get(self.value_type, self.name.upper().replace("_", "-"))
 
     @property
     def shell_type(self) -> type:
@@ -200,9 +212,11 @@ class Option:
 
     def plain_annotation(self) -> Any:
         """Return the type without markers, for a signature that people read."""
-        annotation: Any = Literal[self.choices] if self.choices else self.value_type
+        annotation: Any = self.value_type
         if self.value_type is Path:
             annotation = str | Path
+        elif self.choices:
+            annotation = Literal[self.choices]
         if self.is_list:
             annotation = collections.abc.Sequence[annotation]
         return annotation | None if self.optional else annotation
@@ -212,51 +226,63 @@ class Option:
         if self.choices:
             return f"one of {', '.join(self.choices)}"
         if self.value_type in (int, float):
-            noun = "a whole number" if self.value_type is int else "a number"
-            limits = self.marker(Between) or Between()
-            if math.isfinite(limits.low) and math.isfinite(limits.high):
-                return f"{noun} from {limits.low:g} to {limits.high:g}"
-            if math.isfinite(limits.low):
-                return f"{noun} of at least {limits.low:g}"
+            return self._expected_number()
+        object_marker = self.marker(OrObject)
+        if object_marker:
+            accepted_forms = ["a path", f"a {object_marker.class_target.partition(':')[2]}"]
+            if object_marker.forms:
+                accepted_forms.append(object_marker.forms)
+            return " or ".join(accepted_forms)
+        noun_by_type = {bool: "True or False", str: "a text", Path: "a path", Fraction: "a number"}
+        return noun_by_type.get(self.value_type, self.value_type.__name__)
+
+    def _expected_number(self) -> str:
+        noun = "a whole number" if self.value_type is int else "a number"
+        number_range = self.marker(Between) or Between()
+        if not math.isfinite(number_range.low):
             return noun
-        nouns = {bool: "True or False", str: "a text", Path: "a path", Fraction: "a number"}
-        described = nouns.get(self.value_type, self.value_type.__name__)
-        if other := self.marker(OrObject):
-            names = ["a path", f"a {other.place.partition(':')[2]}", *([other.forms] if other.forms else [])]
-            described = " or ".join(names)
-        return described
+        if not math.isfinite(number_range.high):
+            return f"{noun} of at least {number_range.low:g}"
+        return f"{noun} from {number_range.low:g} to {number_range.high:g}"
 
 
 def read_option(parameter: inspect.Parameter) -> Option:
     """Read the option that a parameter declares by its annotation and its default."""
-    annotation, markers, optional, is_list = parameter.annotation, list[Any](), False, False
+    annotation = parameter.annotation
+    markers: list[Any] = []
+    is_optional = False
+    is_list = False
+    # Unwrap the annotation from the outside in, for example Annotated[Sequence[Annotated[str, ...]], ...] | None.
     while True:
-        origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+        origin = typing.get_origin(annotation)
+        type_arguments = typing.get_args(annotation)
         if origin is Annotated:
             markers += reversed(annotation.__metadata__)  # the outermost first
-            annotation = arguments[0]
+            annotation = type_arguments[0]
         elif origin in (Union, types.UnionType):
-            optional = type(None) in arguments
-            (annotation,) = [each for each in arguments if each is not type(None)]
+            is_optional = type(None) in type_arguments
+            (annotation,) = [argument for argument in type_arguments if argument is not type(None)]
         elif origin in (list, tuple, collections.abc.Sequence):
             is_list = True
-            annotation = arguments[0]
+            annotation = type_arguments[0]
         else:
             break
+    # Choices are either in the type, or in a marker.
     choices: tuple[str, ...] = ()
     if origin is Literal:
-        choices = arguments
+        choices = type_arguments
         annotation = str
     for marker in markers:
         if isinstance(marker, OneOf):
             choices = marker.choices
-    return Option(parameter.name, annotation, parameter.default, optional, is_list, tuple(markers), choices)
+    return Option(parameter.name, annotation, parameter.default, is_optional, is_list, tuple(markers), choices)
 
 
-def did_you_mean(word: str, known: collections.abc.Iterable[str]) -> str:
+def did_you_mean(word: str, known_words: collections.abc.Iterable[str]) -> str:
     """Return "; did you mean X?" for the known word that is most like ``word``, or "" if none is like it."""
-    near = difflib.get_close_matches(word, list(known), n=1)
-    return f"; did you mean {near[0]}?" if near else ""
+    for similar_word in difflib.get_close_matches(word, list(known_words), n=1):
+        return f"; did you mean {similar_word}?"
+    return ""
 
 
 def check_combination(options: Mapping[str, Option], arguments: Mapping[str, Any], *, from_shell: bool) -> None:
@@ -269,19 +295,24 @@ def check_combination(options: Mapping[str, Option], arguments: Mapping[str, Any
     """
 
     def is_set(condition: str) -> bool:
-        name, has_value, expected = condition.partition("=")
+        name, has_value, expected_text = condition.partition("=")
         value = arguments.get(name, options[name].default)
         if has_value:
-            return expected in value if isinstance(value, tuple) else bool(value == expected)
+            if isinstance(value, tuple):
+                return expected_text in value
+            return bool(value == expected_text)
         # An empty list is a value where the default is None: `--list` alone.
         return value is not None and value is not False and (value != () or options[name].default is None)
 
     def spell(condition: str) -> str:
-        name, has_value, expected = condition.partition("=")
+        name, has_value, expected_text = condition.partition("=")
         if from_shell:
-            return f"{options[name].flags[0]} {expected}".strip()
-        return f"{name}={expected!r}" if has_value else name
+            return f"{options[name].flags[0]} {expected_text}".strip()
+        if has_value:
+            return f"{name}={expected_text!r}"
+        return name
 
+    # An option with its default value asks for nothing, so nothing is ignored.
     for name, value in arguments.items():
         option = options[name]
         if not is_set(name) or value == option.default:
@@ -309,39 +340,49 @@ def check_value(option: Option, value: Any, label: str) -> Any:
     may_be_empty = option.default == () or Use.MAY_BE_EMPTY in option.markers
     if not value and not may_be_empty:
         raise UsageError(f"{label}: expected a list with at least one value, found {value!r}")
-    return tuple(check_one_value(option, each, label) for each in value)
+    return tuple(check_one_value(option, element, label) for element in value)
 
 
 def check_one_value(option: Option, value: Any, label: str) -> Any:
     """Check a value, or one value of a list, as :func:`check_value` does."""
-    parsed, object_class = option.marker(Parsed), option.marker(OrObject)
     _expect_usable_text(option, value, label)
-    if parsed and isinstance(value, parsed.accepts) and not isinstance(value, bool):
-        return _parse_own_form(parsed, value, label)
+    # A value with a form of its own. True counts as an int in Python, but is no number here.
+    parsed_form = option.marker(Parsed)
+    if parsed_form and isinstance(value, parsed_form.accepts) and not isinstance(value, bool):
+        return _parse_own_form(parsed_form, value, label)
+
+    # An object in place of a path.
+    object_marker = option.marker(OrObject)
     is_path = isinstance(value, str | os.PathLike)
-    if object_class and not is_path:
-        if isinstance(value, load_object(object_class.place)):
+    if object_marker and not is_path:
+        if isinstance(value, load_object(object_marker.class_target)):
             return value
-        converted = load_object(object_class.convert)(value) if object_class.convert else None
-        if converted is not None:
-            return converted
+        if object_marker.convert:
+            converted = load_object(object_marker.convert)(value)
+            if converted is not None:
+                return converted
+
+    # A value of the option's type, within its choices or range.
     typed_value = _as_type(option.value_type, value)
-    limits = option.marker(Between) or Between()
+    number_range = option.marker(Between) or Between()
     is_accepted = typed_value is not None and (not option.choices or typed_value in option.choices)
     if is_accepted and option.value_type in (int, float):
-        is_accepted = limits.low <= typed_value <= limits.high
+        is_accepted = number_range.low <= typed_value <= number_range.high
     if not is_accepted:
-        near = did_you_mean(value, option.choices) if isinstance(value, str) else ""
-        raise UsageError(f"{label}: expected {option.expected_value()}, found {shown_value(value)}{near}")
+        hint = ""
+        if isinstance(value, str):
+            hint = did_you_mean(value, option.choices)
+        raise UsageError(f"{label}: expected {option.expected_value()}, found {shown_value(value)}{hint}")
     return typed_value
 
 
 def from_text(option: Option, text: str, label: str) -> Any:
     """Return the value that a word of the command line stands for, checked as :func:`check_value` does."""
-    parsed = option.marker(Parsed)
-    if parsed:
+    parsed_form = option.marker(Parsed)
+    if parsed_form:
         _expect_usable_text(option, text, label)
-        return _parse_own_form(parsed, text, label)
+        return _parse_own_form(parsed_form, text, label)
+    # Python's own int and float read numbers, for example 1_000 and 1e-3.
     value: Any = text
     if option.value_type in (int, float):
         try:
@@ -351,25 +392,29 @@ def from_text(option: Option, text: str, label: str) -> Any:
     return check_one_value(option, value, label)
 
 
-def _parse_own_form(parsed: Parsed, value: Any, label: str) -> Any:
+def _parse_own_form(parsed_form: Parsed, value: Any, label: str) -> Any:
     try:
-        return parsed.parse(value)
+        return parsed_form.parse(value)
     except ValueError as error:
         raise UsageError(f"{label}: expected {error}, found {shown_value(value)}") from None
 
 
 def _as_type(value_type: type, value: Any) -> Any:
     """Return the value as ``value_type``, or None if the value has another type."""
-    is_bool = type(value).__name__ == "bool"  # Python's or NumPy's; a truth value is no number here
-    if value_type is bool:
-        return bool(value) if is_bool else None
-    if value_type is int:
-        return int(value) if isinstance(value, numbers.Integral) and not is_bool else None
-    if value_type is float:
-        return _finite_float(value) if isinstance(value, numbers.Real) and not is_bool else None
-    if value_type is Path:
-        return _usable_path(value) if isinstance(value, str | os.PathLike) else None
-    return value if isinstance(value, value_type) else None
+    is_bool = type(value).__name__ == "bool"  # Python's or NumPy's
+    if is_bool and value_type in (int, float):  # a truth value is no number here
+        return None
+    if value_type is bool and is_bool:
+        return bool(value)
+    if value_type is int and isinstance(value, numbers.Integral):
+        return int(value)
+    if value_type is float and isinstance(value, numbers.Real):
+        return _finite_float(value)
+    if value_type is Path and isinstance(value, str | os.PathLike):
+        return _usable_path(value)
+    if value_type not in (bool, int, float, Path) and isinstance(value, value_type):
+        return value
+    return None
 
 
 def _finite_float(value: numbers.Real) -> float | None:
@@ -390,16 +435,16 @@ def _expect_usable_text(option: Option, value: Any, label: str) -> None:
     """Raise :class:`UsageError` for a text or a path that later functions could not encode, or not open."""
     if not isinstance(value, str | os.PathLike):
         return
-    parsed = option.marker(Parsed)
-    is_path = option.value_type is Path or (parsed is not None and os.PathLike in parsed.accepts)
+    parsed_form = option.marker(Parsed)
+    is_path = option.value_type is Path or (parsed_form is not None and os.PathLike in parsed_form.accepts)
     expected = ""
+    # Find out whether Python can encode the value: for the file system if it is a path, otherwise as UTF-8.
     try:
         text: Any = os.fspath(value)
         if not isinstance(text, str):
             expected = "a path that is a text"
         elif is_path:
-            encoded = os.fsencode(text)  # a file's name may have bytes that are not UTF-8
-            if len(encoded) > _LONGEST_PATH or max(map(len, encoded.split(os.fsencode(os.sep)))) > _LONGEST_NAME:
+            if not _has_path_length(text):
                 expected = f"a path of at most {_LONGEST_PATH:,} bytes, with names of at most {_LONGEST_NAME} bytes"
         else:
             text.encode()
@@ -411,7 +456,14 @@ def _expect_usable_text(option: Option, value: Any, label: str) -> None:
         raise UsageError(f"{label}: expected {expected}, found {shown_value(value)}")
 
 
-def load_object(place: str) -> Any:
+def _has_path_length(path_text: str) -> bool:
+    """True if the system accepts a path of this length. Raise UnicodeEncodeError for a path without an encoding."""
+    path_bytes = os.fsencode(path_text)  # a file's name may have bytes that are not UTF-8
+    file_names = path_bytes.split(os.fsencode(os.sep))
+    return len(path_bytes) <= _LONGEST_PATH and max(map(len, file_names)) <= _LONGEST_NAME
+
+
+def load_object(target: str) -> Any:
     """Import the class or function that "module:name" names."""
-    module, _, name = place.partition(":")
-    return getattr(importlib.import_module(module), name)
+    module_name, _, object_name = target.partition(":")
+    return getattr(importlib.import_module(module_name), object_name)

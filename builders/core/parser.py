@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
@@ -14,16 +15,17 @@ from builders.core.options import Option, ShellDefault, Use, from_text
 from builders.core.verbs import VerbSpec, load_function, shell_options, verb_spec
 
 
-def verb_app(name: str, spec: VerbSpec, *, typed: bool = False) -> App:
+def verb_app(name: str, spec: VerbSpec, *, has_types: bool = False) -> App:
     """Return the parser of a verb. ``name`` is the verb's word in a program's parser.
 
-    ``typed`` is True for completion, which needs choices and paths. To parse words, the parser must not know the types:
-    where a program has imported pydantic, cyclopts lets pydantic compare the words with the types, and refuses them.
+    ``has_types`` is True for completion, which needs choices and paths. To parse words, the parser must not know the
+    types: where a program has imported pydantic, cyclopts lets pydantic compare the words with the types, and refuses
+    them.
     """
     verb_help = read_help(spec.function)
-    app = App(name=name, help=verb_help.summary, version_flags=[], help_flags=[])
-    app.default(_signature_holder(shell_options(spec), verb_help, typed))
-    return app
+    verb_parser = App(name=name, help=verb_help.summary, version_flags=[], help_flags=[])
+    verb_parser.default(_signature_holder(shell_options(spec), verb_help, has_types))
+    return verb_parser
 
 
 def parse_words(spec: VerbSpec, words: Sequence[str]) -> dict[str, Any]:
@@ -31,40 +33,44 @@ def parse_words(spec: VerbSpec, words: Sequence[str]) -> dict[str, Any]:
 
     ``quiet`` and ``format`` are among them if the words have these options. Raises :class:`UsageError`.
     """
+    verb_parser = verb_app("verb", spec)
+    # Let cyclopts divide the words among the options.
     try:
-        _, bound, _ = verb_app("verb", spec).parse_args(list(words), exit_on_error=False, print_error=False)
+        _, bound, _ = verb_parser.parse_args(list(words), exit_on_error=False, print_error=False)
     except UnusedCliTokensError as error:
         raise UsageError(f"unexpected argument {' '.join(error.unused_tokens or ())!r}") from None
     except CycloptsError as error:
         raise UsageError(" ".join(str(error).split())) from None
     options = shell_options(spec)
-    missing = [option.flags[0] for option in options if option.required and option.name not in bound.arguments]
-    if missing:
-        raise UsageError(f"missing {', '.join(missing)}")
+    missing_flags = [option.flags[0] for option in options if option.required and option.name not in bound.arguments]
+    if missing_flags:
+        raise UsageError(f"missing {', '.join(missing_flags)}")
+    # Convert and check the words by the project's own rules.
     arguments: dict[str, Any] = {}
     for option in options:
+        shell_default = option.marker(ShellDefault)
         if option.name in bound.arguments:
-            arguments[option.name] = _convert(option, bound.arguments[option.name])
-        elif shell_default := option.marker(ShellDefault):
+            arguments[option.name] = _convert_words(option, bound.arguments[option.name])
+        elif shell_default:
             arguments[option.name] = from_text(option, shell_default.text, option.flags[0])
     return arguments
 
 
-def _convert(option: Option, words: Any) -> Any:
-    """Convert what cyclopts collected for an option: True or False for a switch, otherwise the words."""
+def _convert_words(option: Option, collected: Any) -> Any:
+    """Convert the words that cyclopts collected for an option. A switch has True or False in place of words."""
     flag = option.flags[0]
     if option.value_type is bool:
-        return words
+        return collected
     if not option.is_list:
-        return from_text(option, words[0], flag)
+        return from_text(option, collected[0], flag)
     if option.positional:  # cyclopts passed each word to the converter on its own
-        words = [text for texts in words for text in texts]
-    return tuple(from_text(option, text, flag) for text in words)
+        collected = itertools.chain.from_iterable(collected)
+    return tuple(from_text(option, text, flag) for text in collected)
 
 
-def _signature_holder(options: Sequence[Option], verb_help: VerbHelp, typed: bool) -> Callable[..., Any]:
+def _signature_holder(options: Sequence[Option], verb_help: VerbHelp, has_types: bool) -> Callable[..., Any]:
     """Return a function whose signature tells cyclopts the options. The function itself is never called."""
-    parameters = [_shell_parameter(option, option_help(option, verb_help), typed) for option in options]
+    parameters = [_shell_parameter(option, option_help(option, verb_help), has_types) for option in options]
     parameters.sort(key=lambda parameter: parameter.kind)  # Python wants positional parameters first
 
     def signature_holder(*args: Any, **kwargs: Any) -> None:
@@ -74,43 +80,59 @@ def _signature_holder(options: Sequence[Option], verb_help: VerbHelp, typed: boo
     return signature_holder
 
 
-def _shell_parameter(option: Option, help_line: str, typed: bool) -> inspect.Parameter:
+def _shell_parameter(option: Option, help_line: str, has_types: bool) -> inspect.Parameter:
     """Return the parameter that tells cyclopts about an option."""
-    negative = f"--no-{option.flags[0].removeprefix('--')}" if Use.WITH_NO in option.markers else ""
-    # parse_words checks for missing options, and names all of them at once.
-    settings: dict[str, Any] = {"name": option.flags, "required": False, "negative": negative, "help": help_line}
+    settings: dict[str, Any] = {"name": option.flags, "help": help_line}
+    settings["negative"] = ""  # cyclopts would add --no- and --empty- forms
+    if Use.WITH_NO in option.markers:
+        settings["negative"] = option.negative_flag
+    settings["required"] = False  # parse_words checks for missing options, and names all of them at once
     if option.value_type is not bool:
         settings["converter"] = _texts_of_tokens
     if not option.is_list:
         settings["allow_repeating"] = True  # the last value counts, so that a script can override an earlier value
-    annotation: Any = _completed_type(option) if typed else _untyped(option)
+    annotation: Any = _completed_type(option) if has_types else _untyped(option)
     if option.is_list and not option.positional:
-        annotation = list[annotation] if typed else list[Any] | None
         # A repeated option takes one value at each use. Other lists take all values up to the next option.
-        fewest = 0 if Use.MAY_BE_EMPTY in option.markers else 1
-        settings["consume_multiple"] = False if Use.REPEATED in option.markers else (fewest, None)
-    kind = _kind_of(option)
-    default = inspect.Parameter.empty if kind is inspect.Parameter.VAR_POSITIONAL else None
-    return inspect.Parameter(
-        option.name, kind, default=default, annotation=Annotated[annotation, Parameter(**settings)]
-    )
+        if Use.REPEATED in option.markers:
+            settings["consume_multiple"] = False
+        else:
+            fewest_values = 0 if Use.MAY_BE_EMPTY in option.markers else 1
+            settings["consume_multiple"] = (fewest_values, None)
+    parameter_kind = _parameter_kind(option)
+    # Python allows no default for *values.
+    default = inspect.Parameter.empty if parameter_kind is inspect.Parameter.VAR_POSITIONAL else None
+    described_type = Annotated[annotation, Parameter(**settings)]
+    return inspect.Parameter(option.name, parameter_kind, default=default, annotation=described_type)
 
 
 def _completed_type(option: Option) -> Any:
     """Return the type from which a shell's completion offers values: choices, or the names of files."""
+    value_type: Any = option.shell_type
     if option.choices:
-        return Literal[option.choices]
-    return option.value_type if option.value_type in (bool, int, float) else option.shell_type
+        value_type = Literal[option.choices]
+    elif option.value_type in (bool, int, float):
+        value_type = option.value_type
+    if option.is_list and not option.positional:  # the elements of *values have the type of one value
+        return list[value_type]
+    return value_type
 
 
 def _untyped(option: Option) -> Any:
-    return bool | None if option.value_type is bool else Any
+    """Return the type of an option for parsing: a switch must be a bool, so that it takes no word as its value."""
+    if option.is_list and not option.positional:
+        return list[Any] | None
+    if option.value_type is bool:
+        return bool | None
+    return Any
 
 
-def _kind_of(option: Option) -> Any:
+def _parameter_kind(option: Option) -> Any:
     if not option.positional:
         return inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter.VAR_POSITIONAL if option.is_list else inspect.Parameter.POSITIONAL_ONLY
+    if option.is_list:
+        return inspect.Parameter.VAR_POSITIONAL
+    return inspect.Parameter.POSITIONAL_ONLY
 
 
 def _texts_of_tokens(_: type, tokens: Sequence[Any]) -> list[str]:
@@ -120,13 +142,14 @@ def _texts_of_tokens(_: type, tokens: Sequence[Any]) -> list[str]:
 
 def program_app(name: str, verbs: Mapping[str, str]) -> App:
     """Return one parser of all verbs, from which a shell's completion is generated. All verbs' modules are imported."""
-    program = App(name=name, version_flags=["--version"])
-    for verb, target in verbs.items():
+    program_parser = App(name=name, version_flags=["--version"])
+    for verb_name, target in verbs.items():
         if ":" in target:
-            program.command(verb_app(verb, verb_spec(load_function(target)), typed=True))
+            program_parser.command(verb_app(verb_name, verb_spec(load_function(target)), has_types=True))
             continue
-        steps = App(name=verb, version_flags=[])
-        for step, step_target in importlib.import_module(target).STEPS.items():
-            steps.command(verb_app(step, verb_spec(load_function(step_target)), typed=True))
-        program.command(steps)
-    return program
+        # The target of a verb with steps is a package.
+        steps_parser = App(name=verb_name, version_flags=[])
+        for step_name, step_target in importlib.import_module(target).STEPS.items():
+            steps_parser.command(verb_app(step_name, verb_spec(load_function(step_target)), has_types=True))
+        program_parser.command(steps_parser)
+    return program_parser

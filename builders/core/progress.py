@@ -23,7 +23,7 @@ from builders.core.shares import share_receiver
 
 Result = TypeVar("Result")
 EVERY = 30.0  # seconds
-_SHORT = 0.5  # seconds; shorter work draws no bar
+_BAR_DELAY = 0.5  # shorter work draws no bar
 
 
 class Bar(tqdm):  # type: ignore[misc]
@@ -44,29 +44,31 @@ class Bar(tqdm):  # type: ignore[misc]
 
         The bar never moves back, so of several parts of a task, the longest should report its share first.
         """
-        done = 0
+        reported_amount = 0
 
-        def receive(share: float) -> None:
-            nonlocal done
-            step = max(0, int(amount * share) - done)
-            done += step
+        def receive_share(share: float) -> None:
+            nonlocal reported_amount
+            # Never negative: a part of the task may report a smaller share than the part before.
+            step = max(0, int(amount * share) - reported_amount)
+            reported_amount += step
             self.update(step)
 
-        token = share_receiver.set(receive)
+        token = share_receiver.set(receive_share)
         try:
             yield
         finally:
             share_receiver.reset(token)
-        self.update(amount - done)
+        self.update(amount - reported_amount)
 
     def follow(self, results: Iterable[Result], amounts: Iterable[int]) -> Iterator[Result]:
         """Yield the results of tasks. ``amounts`` are the amounts of the tasks, see :meth:`task`."""
-        running = iter(results)
+        result_iterator = iter(results)
         for amount in amounts:
+            # A generator of results may run the task in ``next``.
             with self.task(amount):
-                result = next(running)
+                result = next(result_iterator)
             yield result
-        surplus_result = next(running, None)  # lets a generator of results end here, with its processes
+        surplus_result = next(result_iterator, None)  # lets a generator of results end here, with its processes
         assert surplus_result is None
 
 
@@ -76,9 +78,18 @@ class LogProgress(Bar):
     monitor_interval = 0  # disables tqdm's monitor thread
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        fixed = {"mininterval": EVERY, "delay": EVERY, "miniters": 1, "leave": False, "ncols": 0, "file": io.StringIO()}
-        is_hidden = is_quiet() or (log.hasHandlers() and not log.isEnabledFor(logging.INFO))
-        super().__init__(*args, **options, **fixed, disable=is_hidden)
+        is_log_silent = log.hasHandlers() and not log.isEnabledFor(logging.INFO)
+        super().__init__(
+            *args,
+            **options,
+            mininterval=EVERY,
+            delay=EVERY,
+            miniters=1,
+            leave=False,
+            ncols=0,
+            file=io.StringIO(),
+            disable=is_quiet() or is_log_silent,
+        )
 
     def close(self) -> None:
         """Log the end if an earlier state is logged."""
@@ -107,16 +118,19 @@ def progress(
     this process to stop.
     """
     options: dict[str, Any] = {"total": total, "unit": unit, "desc": label, "unit_scale": True, "initial": done}
-    if not is_quiet() and (sys.stderr.isatty() or _is_notebook()):
-        return Bar(items, **options, delay=_SHORT, file=sys.stderr)
+    # A LogProgress of a quiet call logs nothing, but its steps still stop after a signal.
+    if is_quiet():
+        return LogProgress(items, **options)
+    if sys.stderr.isatty() or _is_notebook():
+        return Bar(items, **options, delay=_BAR_DELAY, file=sys.stderr)
     return LogProgress(items, **options)
 
 
-def slices(count: int, size: int, *, unit: str, label: str) -> Iterator[slice]:
-    """Yield the slices of ``size`` items that divide ``count`` items, with a bar that counts items."""
-    with progress(total=count, unit=unit, label=label) as bar:
-        for start in range(0, count, size):
-            stop = min(start + size, count)
+def slices(item_count: int, slice_size: int, *, unit: str, label: str) -> Iterator[slice]:
+    """Yield the slices of ``slice_size`` items that divide ``item_count`` items, with a bar that counts items."""
+    with progress(total=item_count, unit=unit, label=label) as bar:
+        for start in range(0, item_count, slice_size):
+            stop = min(start + slice_size, item_count)
             yield slice(start, stop)
             bar.update(stop - start)
 

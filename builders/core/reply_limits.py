@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 SLOWEST = 1 << 10  # bytes a second; a slower upload or download is stopped
-_WINDOW = 30.0  # seconds in which a download must reach the slowest speed
+_WINDOW_SECONDS = 30.0  # seconds in which a download must reach the slowest speed
 
 
 @dataclass(frozen=True)
@@ -36,42 +36,43 @@ class ReplyLimits:
     has_downloads: bool = False
 
 
-def run_within(seconds: float, function: Callable[[], Result]) -> Result:
+def run_within(time_limit: float, function: Callable[[], Result]) -> Result:
     """Return ``function()``. Raise TimeoutError if the call takes longer; its thread then goes on by itself.
 
     A signal ends the wait at once. The thread does not delay the end of the process.
     """
-    answer: Future[Result] = Future()
-    context = contextvars.copy_context()
+    outcome: Future[Result] = Future()
+    caller_context = contextvars.copy_context()
 
-    def call() -> None:
+    def run_function() -> None:
         try:
-            answer.set_result(context.run(function))
+            outcome.set_result(caller_context.run(function))
         except BaseException as error:
-            answer.set_exception(error)
+            outcome.set_exception(error)
 
-    threading.Thread(target=call, daemon=True).start()
-    return answer.result(timeout=seconds)
+    threading.Thread(target=run_function, daemon=True).start()
+    return outcome.result(timeout=time_limit)
 
 
 def in_daemon_threads(
-    function: Callable[[Task], Result], tasks: Sequence[Task], threads: int
+    function: Callable[[Task], Result], tasks: Sequence[Task], thread_count: int
 ) -> Iterator[tuple[int, Result]]:
     """Yield (number of the task, ``function(task)``) in the order in which the tasks end.
 
     Unlike an executor's threads, these threads do not delay the end of the process after a signal or an error. Raises
     the first exception of a task.
     """
-    waiting: queue.SimpleQueue[tuple[int, Task]] = queue.SimpleQueue()
+    # The threads take numbered tasks from one queue, and put the outcomes into the other.
+    waiting_tasks: queue.SimpleQueue[tuple[int, Task]] = queue.SimpleQueue()
     for numbered_task in enumerate(tasks):
-        waiting.put(numbered_task)
-    ended: queue.SimpleQueue[tuple[int, Future[Result]]] = queue.SimpleQueue()
+        waiting_tasks.put(numbered_task)
+    ended_tasks: queue.SimpleQueue[tuple[int, Future[Result]]] = queue.SimpleQueue()
     is_stopped = threading.Event()
 
-    def work() -> None:
+    def work_until_empty() -> None:
         while not is_stopped.is_set():
             try:
-                number, task = waiting.get_nowait()
+                task_number, task = waiting_tasks.get_nowait()
             except queue.Empty:
                 return
             outcome: Future[Result] = Future()
@@ -80,15 +81,15 @@ def in_daemon_threads(
             except BaseException as error:
                 is_stopped.set()
                 outcome.set_exception(error)
-            ended.put((number, outcome))
+            ended_tasks.put((task_number, outcome))
 
     try:
-        for _ in range(min(threads, len(tasks))):
-            context = contextvars.copy_context()  # a context runs in one thread at a time
-            threading.Thread(target=context.run, args=(work,), daemon=True).start()
+        for _ in range(min(thread_count, len(tasks))):
+            caller_context = contextvars.copy_context()  # a context runs in one thread at a time
+            threading.Thread(target=caller_context.run, args=(work_until_empty,), daemon=True).start()
         for _ in tasks:
-            number, outcome = ended.get()
-            yield number, outcome.result()
+            task_number, outcome = ended_tasks.get()
+            yield task_number, outcome.result()
     finally:
         is_stopped.set()
 
@@ -98,65 +99,80 @@ def limit_replies(client: Any, limits: ReplyLimits) -> Any:
 
     The client raises the library's ReadTimeout for a slow reply, and its RequestError for a reply that is too long.
     """
-    base_class = next(base for base in type(client).__mro__ if base.__name__ == "Client")
-    http = importlib.import_module(base_class.__module__.partition(".")[0])
-    plain_send = client.send
+    # The library is found by the client's base class, because huggingface_hub and openai use httpx or httpx2, depending
+    # on their versions.
+    client_class = next(base for base in type(client).__mro__ if base.__name__ == "Client")
+    library_name = client_class.__module__.partition(".")[0]
+    http_library = importlib.import_module(library_name)
+    send_unlimited = client.send
 
-    def send(request: Any, *, stream: bool = False, **options: Any) -> Any:
+    def send_limited(request: Any, *, stream: bool = False, **options: Any) -> Any:
         # A compressed reply could be short, and endless when decompressed.
         request.headers["Accept-Encoding"] = "identity"
         upload_bytes = int(request.headers.get("Content-Length") or 0)
+        upload_seconds = upload_bytes / SLOWEST
 
-        def fetch() -> Any:
-            response = plain_send(request, stream=True, **options)
+        def fetch_response() -> Any:
+            response = send_unlimited(request, stream=True, **options)
             if not stream:
                 with contextlib.closing(response):
                     response.read()
             return response
 
         try:
-            return run_within(limits.seconds + upload_bytes / SLOWEST, fetch)
+            return run_within(limits.seconds + upload_seconds, fetch_response)
         except TimeoutError:
-            problem = f"no complete reply within {limits.seconds:.0f} seconds"
-            raise http.ReadTimeout(problem, request=request) from None
+            raise http_library.ReadTimeout(_describe_timeout(limits), request=request) from None
 
     def limit_stream(response: Any) -> None:
-        if response.headers.get("Content-Encoding", "identity").strip() not in ("", "identity"):
-            raise http.RequestError("the reply is compressed, which was not requested", request=response.request)
-        response.stream = _limited_stream(response, limits, http)
+        encoding = response.headers.get("Content-Encoding", "identity").strip()
+        if encoding not in ("", "identity"):
+            problem = "the reply is compressed, which was not requested"
+            raise http_library.RequestError(problem, request=response.request)
+        response.stream = _limited_stream(response, limits, http_library)
 
     client.event_hooks["response"].append(limit_stream)
-    client.send = send
+    client.send = send_limited
     return client
 
 
-def _limited_stream(response: Any, limits: ReplyLimits, http: Any) -> Any:
+def _describe_timeout(limits: ReplyLimits) -> str:
+    return f"no complete reply within {limits.seconds:.0f} seconds"
+
+
+def _limited_stream(response: Any, limits: ReplyLimits, http_library: Any) -> Any:
     """Return the byte stream of a response, which raises an error when the response exceeds the limits."""
-    request, stream = response.request, response.stream
-    is_api = request.url.path.startswith("/api/") or "/info/lfs/" in request.url.path
-    is_download = limits.has_downloads and not is_api and response.headers.get("Content-Length", "").isdecimal()
+    request = response.request
+    stream = response.stream
+    url_path = request.url.path
+    is_api_reply = url_path.startswith("/api/") or "/info/lfs/" in url_path
+    has_declared_length = response.headers.get("Content-Length", "").isdecimal()
+    is_download = limits.has_downloads and not is_api_reply and has_declared_length
 
-    def read() -> Iterator[bytes]:
-        started = window_start = time.monotonic()
-        size = window_bytes = 0
-        for part in stream:
-            yield part
+    def read_limited() -> Iterator[bytes]:
+        start_time = window_start = time.monotonic()
+        total_bytes = window_bytes = 0
+        for block in stream:
+            yield block
             now = time.monotonic()
-            size += len(part)
-            window_bytes += len(part)
-            if not is_download and size > limits.size:
-                raise http.RequestError(f"the reply has over {limits.size:,} bytes", request=request)
-            if not limits.has_downloads and now - started > limits.seconds:
-                raise http.ReadTimeout(f"no complete reply within {limits.seconds:.0f} seconds", request=request)
-            if now - window_start > _WINDOW:
-                if window_bytes < SLOWEST * (now - window_start):
+            total_bytes += len(block)
+            window_bytes += len(block)
+            # A download has no limit of size and time, but a slowest speed, which every window of time is checked for.
+            if not is_download and total_bytes > limits.size:
+                raise http_library.RequestError(f"the reply has over {limits.size:,} bytes", request=request)
+            if not limits.has_downloads and now - start_time > limits.seconds:
+                raise http_library.ReadTimeout(_describe_timeout(limits), request=request)
+            window_seconds = now - window_start
+            if window_seconds > _WINDOW_SECONDS:
+                if window_bytes < SLOWEST * window_seconds:
                     # Not a timeout, after which the hub's library would begin again without end.
-                    raise http.RequestError(f"less than {SLOWEST:,} bytes a second", request=request)
-                window_start, window_bytes = now, 0
+                    raise http_library.RequestError(f"less than {SLOWEST:,} bytes a second", request=request)
+                window_start = now
+                window_bytes = 0
 
-    class LimitedStream(http.SyncByteStream):  # type: ignore[misc, name-defined]
+    class LimitedStream(http_library.SyncByteStream):  # type: ignore[misc, name-defined]
         def __iter__(self) -> Iterator[bytes]:
-            return read()
+            return read_limited()
 
         def close(self) -> None:
             stream.close()

@@ -41,26 +41,31 @@ class Table:
 
     def to_markdown(self) -> str:
         """Return the table as Markdown, with its title in bold."""
-        cells = []
+        header_cells = [as_text(column) for column in self.columns]
+        markdown_rows = []
         for row in self.rows:
-            cells.append([self._cell(column, value) for column, value in zip(self.columns, row, strict=True)])
-        table = markdown_table([as_text(column) for column in self.columns], cells, left=self.text_columns)
-        return f"**{as_text(self.title)}**\n\n{table}" if self.title else table
+            row_cells = []
+            for column, value in zip(self.columns, row, strict=True):
+                row_cells.append(self._format_cell(column, value))
+            markdown_rows.append(row_cells)
+        table_text = markdown_table(header_cells, markdown_rows, left=self.text_columns)
+        return f"**{as_text(self.title)}**\n\n{table_text}" if self.title else table_text
 
     def to_csv(self) -> str:
         """Return the table as CSV with a header line. Fractions stay fractions."""
-        file = io.StringIO()
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(self.columns)
-        writer.writerows(self.rows)
-        return file.getvalue()
+        csv_text = io.StringIO()
+        csv_writer = csv.writer(csv_text, lineterminator="\n")
+        csv_writer.writerow(self.columns)
+        csv_writer.writerows(self.rows)
+        return csv_text.getvalue()
 
     def _repr_markdown_(self) -> str:
         return self.to_markdown()
 
-    def _cell(self, column: str, value: Any) -> str:
-        if value is None:
+    def _format_cell(self, column: str, value: Any) -> str:
+        if value is None:  # an empty cell
             return ""
+        # Other numbers, such as counts, are written as they are.
         if isinstance(value, float):
             return percent(value) if column in self.percent_columns else f"{value:g}"
         return as_text(value)
@@ -86,8 +91,11 @@ class Report:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the report with its rendered texts, because its functions cannot be pickled."""
-        rendered = {form: functools.partial(str, self.extra_formats[form]()) for form in self.extra_formats}
-        return type(self), (self.value, str(self), tuple(self.all_tables()), rendered, self.failed)
+        rendered_formats = {}
+        for format_name, render_format in self.extra_formats.items():
+            # str as a function that returns the text, because a lambda cannot be pickled either.
+            rendered_formats[format_name] = functools.partial(str, render_format())
+        return type(self), (self.value, str(self), tuple(self.all_tables()), rendered_formats, self.failed)
 
     def all_tables(self) -> Sequence[Table]:
         """Return the tables of the result, the main table first."""
@@ -113,14 +121,18 @@ class Report:
         """Return the result as LaTeX, for results that have this form."""
         return self.render("latex")
 
-    def render(self, form: str) -> str:
-        """Return the result in a form of ``--format``: text, json, markdown, csv, or one of ``extra_formats``."""
-        if form in self.extra_formats:
-            return self.extra_formats[form]()
-        forms = {"text": self.__str__, "json": self.to_json, "markdown": self.to_markdown, "csv": self.to_csv}
-        if form not in forms:
-            raise UsageError(f"this result has no form {form!r}; expected {', '.join([*forms, *self.extra_formats])}")
-        return forms[form]()
+    def render(self, format_name: str) -> str:
+        """Return the result in a form of ``--format``: text, json, markdown, csv, or one of ``extra_formats``.
+
+        Raises :class:`UsageError` for another form, and for markdown and csv if the result has no table.
+        """
+        if format_name in self.extra_formats:
+            return self.extra_formats[format_name]()
+        usual_formats = {"text": self.__str__, "json": self.to_json, "markdown": self.to_markdown, "csv": self.to_csv}
+        if format_name not in usual_formats:
+            expected_formats = ", ".join(usual_formats | self.extra_formats)
+            raise UsageError(f"this result has no form {format_name!r}; expected {expected_formats}")
+        return usual_formats[format_name]()
 
     def __str__(self) -> str:
         return self.text() if callable(self.text) else self.text

@@ -11,7 +11,9 @@ def size_name(count: int) -> str:
     """Format a number of queries or passages for a config's name: ``1M``, ``14K``, ``1500``."""
     if count % 1_000_000 == 0:
         return f"{count // 1_000_000}M"
-    return str(count) if count % 1_000 else f"{count // 1_000}K"
+    if count % 1_000 == 0:
+        return f"{count // 1_000}K"
+    return str(count)
 
 
 def draw(ids: Iterable[str], size: int, seed: int | str) -> set[str]:
@@ -20,8 +22,12 @@ def draw(ids: Iterable[str], size: int, seed: int | str) -> set[str]:
     The ids with the smallest SHA-256 of seed and id are drawn. With the same seed, a larger draw therefore contains
     every smaller draw, and adding or removing ids does not change the order of the other ids.
     """
-    by_hash = {hashlib.sha256(f"{seed}\n{name}".encode("utf-8", "surrogatepass")).digest(): name for name in ids}
-    return {by_hash[digest] for digest in sorted(by_hash)[:size]}
+    id_by_digest = {}
+    for item_id in ids:
+        seeded_id = f"{seed}\n{item_id}".encode("utf-8", "surrogatepass")
+        id_by_digest[hashlib.sha256(seeded_id).digest()] = item_id
+    smallest_digests = sorted(id_by_digest)[:size]
+    return {id_by_digest[digest] for digest in smallest_digests}
 
 
 def lots(ids: Iterable[str], seed: int, count: int) -> npt.NDArray[np.uint64]:
@@ -29,10 +35,11 @@ def lots(ids: Iterable[str], seed: int, count: int) -> npt.NDArray[np.uint64]:
 
     A number depends only on seed and id, as in :func:`draw`. A number has eight bytes, so millions fit in memory.
     """
-    seeded = hashlib.blake2b(f"{seed}\n".encode(), digest_size=8)
-    numbers = bytearray()
-    for name in ids:
-        digest = seeded.copy()
-        digest.update(name.encode())
-        numbers += digest.digest()
-    return np.frombuffer(numbers, np.uint64, count)
+    # The hash of the seed is computed once and copied for each id.
+    seed_hash = hashlib.blake2b(f"{seed}\n".encode(), digest_size=np.dtype(np.uint64).itemsize)
+    number_bytes = bytearray()
+    for item_id in ids:
+        id_hash = seed_hash.copy()
+        id_hash.update(item_id.encode())
+        number_bytes += id_hash.digest()
+    return np.frombuffer(number_bytes, np.uint64, count)

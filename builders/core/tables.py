@@ -27,11 +27,19 @@ def aligned(rows: Sequence[Sequence[str]], widths: Sequence[int] = (), left: int
     ``widths`` are the columns' widths in characters, and the last width applies to all further columns. Without
     ``widths``, a column is as wide as its widest cell.
     """
-    known = list(widths) or [max(map(len, column)) for column in zip(*rows, strict=True)]
+    # Without ``widths``, measure the columns.
+    column_widths = list(widths)
+    if not widths:
+        for column_cells in zip(*rows, strict=True):
+            column_widths.append(max(map(len, column_cells)))
     lines = []
     for row in rows:
-        cells = [f"{cell:{'<' if n < left else '>'}{known[min(n, len(known) - 1)]}}" for n, cell in enumerate(row)]
-        lines.append(gap.join(cells).rstrip())
+        padded_cells = []
+        for column_number, cell in enumerate(row):
+            cell_width = column_widths[min(column_number, len(column_widths) - 1)]
+            alignment = "<" if column_number < left else ">"
+            padded_cells.append(f"{cell:{alignment}{cell_width}}")
+        lines.append(gap.join(padded_cells).rstrip())
     return lines
 
 
@@ -42,8 +50,9 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
     """Format a Markdown table with ``left`` left-aligned columns. Cells must already be Markdown (:func:`as_text`)."""
-    rule = ["---" if column < left else "---:" for column in range(len(header))]
-    return "\n".join(f"| {' | '.join(row)} |" for row in (header, rule, *rows))
+    # Markdown aligns a column right if its dashes end with a colon.
+    alignment_row = ["---" if column_number < left else "---:" for column_number in range(len(header))]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (header, alignment_row, *rows))
 
 
 def as_text(text: object) -> str:
@@ -53,7 +62,9 @@ def as_text(text: object) -> str:
 
 def as_code(text: object) -> str:
     """Format a text as a Markdown code span. The fence is one backtick longer than any run of backticks in the text."""
-    shown = visible(str(text)).replace("|", r"\|")
-    ticks = "`" * (1 + max(map(len, re.findall("`+", shown)), default=0))
-    space = " " * shown.startswith("`") or " " * shown.endswith("`")
-    return f"{ticks}{space}{shown}{space}{ticks}"
+    code_text = visible(str(text)).replace("|", r"\|")
+    longest_run = max(map(len, re.findall("`+", code_text)), default=0)
+    fence = "`" * (longest_run + 1)
+    # Markdown removes one space at each side. Without it, a backtick of the text would belong to the fence.
+    padding = " " if code_text.startswith("`") or code_text.endswith("`") else ""
+    return f"{fence}{padding}{code_text}{padding}{fence}"

@@ -33,7 +33,14 @@ TABLE_FORMATS = ("text", "json", "markdown", "csv")
 _from_shell: ContextVar[bool] = ContextVar("from_shell", default=False)
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")  # bytes of a path that are not UTF-8
 _SHOWN_PATH = 300  # characters
-QUIET = Option("quiet", bool, False, False, False, (Help("log only warnings and errors"),))
+QUIET = Option(
+    "quiet",
+    value_type=bool,
+    default=False,
+    optional=False,
+    is_list=False,
+    markers=(Help("log only warnings and errors"),),
+)
 QUIET_PARAMETER = inspect.Parameter("quiet", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=bool)
 
 
@@ -66,28 +73,30 @@ class VerbSpec:
             with_defaults: also write the arguments that equal the default of their option, so that the command stays
                 the same if a default changes.
         """
-        words: list[str] = []
-        positionals: list[str] = []
+        option_words: list[str] = []
+        positional_words: list[str] = []
         for option in self.options:
             value = arguments.get(option.name, option.default)
             if value is inspect.Parameter.empty:
                 raise KeyError(option.name)
-            is_default = value == option.default
-            if value is None or (is_default and not (with_defaults and option.name in arguments)):
+            writes_default = with_defaults and option.name in arguments
+            if value is None or (value == option.default and not writes_default):
                 continue
             if option.value_type is bool and not value and Use.WITH_NO not in option.markers:
                 continue  # a switch that is off has no word
-            texts = [str(each) for each in value] if option.is_list else [str(value)]
+            values = value if option.is_list else [value]
+            texts = [str(element) for element in values]
+            # Write the words in the form that the command line reads.
             if option.positional:
-                positionals += texts
+                positional_words += texts
             elif option.value_type is bool:
-                words.append(option.flags[0] if value else f"--no-{option.flags[0][2:]}")
+                option_words.append(option.flags[0] if value else option.negative_flag)
             elif Use.REPEATED in option.markers:
                 for text in texts:
-                    words += [option.flags[0], text]
+                    option_words += [option.flags[0], text]
             else:
-                words += [option.flags[0], *texts]
-        return positionals + words
+                option_words += [option.flags[0], *texts]
+        return positional_words + option_words
 
 
 def verb(
@@ -111,22 +120,23 @@ def verb(
         options = {name: read_option(parameter) for name, parameter in signature.parameters.items()}
 
         @functools.wraps(function)
-        def checked(*args: Params.args, **kwargs: Params.kwargs) -> Result:
-            quiet, bound = check_arguments(function.__name__, signature, options, args, kwargs)
+        def checked_function(*args: Params.args, **kwargs: Params.kwargs) -> Result:
+            is_quiet, bound = check_arguments(function.__name__, signature, options, args, kwargs)
             check_combination(options, bound.arguments, from_shell=_from_shell.get())
-            with quiet_call(quiet), clear_path_errors():
+            with quiet_call(is_quiet), clear_path_errors():
                 return function(*bound.args, **bound.kwargs)
 
         # Notebooks show this signature. The markers of the annotations would fill the screen.
-        plain = plain_parameters(signature)
+        parameters = plain_parameters(signature)
         # typing.get_type_hints cannot evaluate a result's class that only type checkers import.
-        checked.__annotations__ = {parameter.name: parameter.annotation for parameter in plain}
+        checked_function.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         if not isinstance(signature.return_annotation, str):
-            checked.__annotations__["return"] = signature.return_annotation
-        checked.__signature__ = signature.replace(parameters=[*plain, QUIET_PARAMETER])  # type: ignore[attr-defined]
-        spec = VerbSpec(checked, tuple(options.values()), tuple(formats), default_format, resumes)
-        checked.verb = spec  # type: ignore[attr-defined]
-        return checked
+            checked_function.__annotations__["return"] = signature.return_annotation
+        shown_signature = signature.replace(parameters=[*parameters, QUIET_PARAMETER])
+        checked_function.__signature__ = shown_signature  # type: ignore[attr-defined]
+        spec = VerbSpec(checked_function, tuple(options.values()), tuple(formats), default_format, resumes)
+        checked_function.verb = spec  # type: ignore[attr-defined]
+        return checked_function
 
     return decorate
 
@@ -159,37 +169,40 @@ def check_arguments(
     ``further_names`` are options that the function accepts without a check, because it passes them to a verb. Raises
     :class:`UsageError` for an unknown option, a missing argument or a wrong value.
     """
+    # Take ``quiet`` out, because the function itself has no such parameter.
     call_options = dict(kwargs)
-    quiet: bool = check_value(QUIET, call_options.pop(QUIET.name, False), label=QUIET.name)
-    names = [*options, *further_names]
+    is_quiet: bool = check_value(QUIET, call_options.pop(QUIET.name, False), label=QUIET.name)
+    known_names = list(options) + list(further_names)
     for name in call_options:
-        if name not in names:
-            raise UsageError(f"{function_name} has no option {name!r}{did_you_mean(name, names)}")
+        if name not in known_names:
+            raise UsageError(f"{function_name} has no option {name!r}{did_you_mean(name, known_names)}")
     try:
         bound = signature.bind(*args, **call_options)
     except TypeError as error:  # a missing argument, or too many
         raise UsageError(f"{function_name}: {error}") from error
+    # Check the values, and replace them by their checked forms.
     for name, value in bound.arguments.items():
         if name in options:  # otherwise the dictionary of further options
             bound.arguments[name] = check_value(options[name], value, label=name)
-    return quiet, bound
+    return is_quiet, bound
 
 
 @contextlib.contextmanager
 def shell_call() -> Iterator[None]:
     """Let errors name options as on the command line, inside the block."""
-    token = _from_shell.set(True)
+    reset_token = _from_shell.set(True)
     try:
         yield
     finally:
-        _from_shell.reset(token)
+        _from_shell.reset(reset_token)
 
 
 def plain_parameters(signature: inspect.Signature) -> list[inspect.Parameter]:
     """Return the parameters of a verb's function with types that people can read."""
     plain = []
     for parameter in signature.parameters.values():
-        plain.append(parameter.replace(annotation=read_option(parameter).plain_annotation()))
+        plain_annotation = read_option(parameter).plain_annotation()
+        plain.append(parameter.replace(annotation=plain_annotation))
     return plain
 
 
@@ -206,7 +219,16 @@ def shell_options(spec: VerbSpec) -> list[Option]:
     """
     options = [*spec.options, QUIET]
     if spec.formats and not spec.writes_formats:
-        options.append(Option("format", str, spec.default_format, False, False, (Help("output format"),), spec.formats))
+        format_option = Option(
+            "format",
+            value_type=str,
+            default=spec.default_format,
+            optional=False,
+            is_list=False,
+            markers=(Help("output format"),),
+            choices=spec.formats,
+        )
+        options.append(format_option)
     return options
 
 
@@ -219,7 +241,9 @@ def load_function(target: str) -> Callable[..., Any]:
 def load_named_function(name: str, verbs: Mapping[str, str]) -> Callable[..., Any]:
     """Import the function of a verb, or of a step, by the function's name. ``verbs`` are a program's verbs."""
     targets = list(verbs.values())
-    for package in [target for target in targets if ":" not in target]:
-        targets += importlib.import_module(package).STEPS.values()
-    (target,) = [target for target in targets if target.endswith(f":{name}")]
-    return load_function(target)
+    # The target of a verb with steps is a package.
+    package_names = [target for target in targets if ":" not in target]
+    for package_name in package_names:
+        targets += importlib.import_module(package_name).STEPS.values()
+    (named_target,) = [target for target in targets if target.endswith(f":{name}")]
+    return load_function(named_target)

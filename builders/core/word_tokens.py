@@ -43,8 +43,13 @@ _UNSPACED = (
 )
 _JOINERS = "\u200c\u200d"  # Persian and Indian words have them between letters
 _VARIANTS = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")  # marks that select the shape of a sign or an emoji
-# The runs, in the kinds of the characters that _Kinds returns. As in jieba, the decimals of a number belong to the
-# number: 3.5μm is cut into 3.5 and μm.
+# The runs, in the classes of the characters that _CharacterClasses returns:
+#
+#     0 ASCII digit   a ASCII letter   . full stop   l letter or digit of a script with spaces   m combining mark
+#     u letter of a script without spaces   j joiner   (space) Chinese, and all other characters
+#
+# For example, "Café 3.5μm ひと" is "aaal 0.0la uu", which has the runs "aaal", "la" and "uu". As in jieba, the decimals
+# of a number belong to the number: 3.5μm is cut into 3.5 and μm.
 _RUN = re.compile(
     r"(?<![0al])(?:(?<=[0a]\.)0++)?(?P<letters>(?:[0a]++m|[0a]*+l)(?:[0alm]|(?<=[lm])j(?=[lm]))*)|(?P<unspaced>u[um]*)"
 )
@@ -66,32 +71,38 @@ class WordPart(NamedTuple):
     words: list[str]
 
 
-class _Kinds(dict[int, str]):
-    """Cache of the kind of each character, by code point: one character that ``_RUN`` matches."""
+class _CharacterClasses(dict[int, str]):
+    """Cache of the class of each character, by code point. ``str.translate`` looks up each character here."""
 
-    def __missing__(self, code: int) -> str:
-        self[code] = _kind_of(chr(code))
-        return self[code]
+    def __missing__(self, code_point: int) -> str:
+        self[code_point] = _class_of(chr(code_point))
+        return self[code_point]
 
 
-def _kind_of(character: str) -> str:
+def _class_of(character: str) -> str:
+    """Return the class of a character, which is one character that ``_RUN`` matches."""
     category = unicodedata.category(character)
     is_digit = category == "Nd"
     if character == ".":
         return "."
     if character.isascii():
-        return "0" if is_digit else "a" if character.isalpha() else " "
+        if is_digit:
+            return "0"
+        return "a" if character.isalpha() else " "
     if character in _JOINERS:
         return "j"
     if category in ("Mn", "Mc") and not _VARIANTS.match(character):
         return "m"
     if _IS_CHINESE.match(character) or not (is_digit or category.startswith("L")):
         return " "
-    is_unspaced = any(first <= ord(character) <= last for first, last in _UNSPACED)
-    return "u" if is_unspaced and not is_digit else "l"
+    code_point = ord(character)
+    is_unspaced = any(first <= code_point <= last for first, last in _UNSPACED)
+    if is_unspaced and not is_digit:
+        return "u"
+    return "l"
 
 
-_KINDS = _Kinds()
+_CHARACTER_CLASSES = _CharacterClasses()
 
 
 def plain_text(text: str) -> str | None:
@@ -103,42 +114,44 @@ def plain_text(text: str) -> str | None:
 def text_runs(text: str) -> Iterator[TextRun]:
     """Yield the runs of a text in order. The joined runs equal the text in NFKC."""
     text = unicodedata.normalize("NFKC", text)
-    kinds = text.translate(_KINDS)
+    character_classes = text.translate(_CHARACTER_CLASSES)
     rest_start = 0
-    for match in _RUN.finditer(kinds):
-        kind: Literal["letters", "unspaced"] = "letters" if match["letters"] else "unspaced"
-        start, end = match.span(kind)
-        if rest_start < start:
-            yield TextRun("rest", text[rest_start:start], [])
-        letters = []
-        if kind == "unspaced":
-            spans = (letter.span() for letter in _MARKED_LETTER.finditer(kinds, start, end))
-            letters = [text[first:last] for first, last in spans]
-        yield TextRun(kind, text[start:end], letters)
-        rest_start = end
+    for match in _RUN.finditer(character_classes):
+        run_kind: Literal["letters", "unspaced"] = "letters" if match["letters"] else "unspaced"
+        run_start, run_end = match.span(run_kind)
+        if rest_start < run_start:
+            yield TextRun("rest", text[rest_start:run_start], [])
+        letters: list[str] = []
+        if run_kind == "unspaced":
+            for letter in _MARKED_LETTER.finditer(character_classes, run_start, run_end):
+                letters.append(text[letter.start() : letter.end()])
+        yield TextRun(run_kind, text[run_start:run_end], letters)
+        rest_start = run_end
     if rest_start < len(text):
         yield TextRun("rest", text[rest_start:], [])
 
 
 def pair_letters(letters: list[str]) -> list[str]:
     """Return the pairs of neighbouring letters. A lone letter stays."""
-    return list(map("".join, itertools.pairwise(letters))) if len(letters) > 1 else letters
+    if len(letters) <= 1:
+        return letters
+    return list(map("".join, itertools.pairwise(letters)))
 
 
 def word_tokens(text: str) -> list[str]:
     """Return the words of a text in lower case, in order. Each word has a letter or digit, and no space."""
-    plain = plain_text(text)
-    if plain is not None:
-        return _segment(plain)
-    found: list[str] = []
+    single_run = plain_text(text)
+    if single_run is not None:
+        return _segment(single_run)
+    tokens: list[str] = []
     for run in text_runs(text):
         if run.kind == "letters":
-            found.append(run.text.lower())
+            tokens.append(run.text.lower())
         elif run.kind == "unspaced":
-            found += pair_letters(run.letters)
+            tokens += pair_letters(run.letters)
         else:
-            found += _segment(run.text)
-    return found
+            tokens += _segment(run.text)
+    return tokens
 
 
 def _segment(text: str) -> list[str]:
@@ -152,16 +165,18 @@ def word_parts(text: str) -> list[WordPart]:
     A word of ``text`` may be written in another way, for example in full-width letters.
     """
     parts: list[WordPart] = []
-    ends = normalised_ends(text)
-    start = position = 0
-    waiting: list[str] = []  # words whose part ends within a character, such as 株 in ㈱
+    original_ends = normalised_ends(text)
+    part_start = 0
+    normalised_position = 0
+    waiting_words: list[str] = []  # words whose part ends within a character, such as 株 in ㈱
     for piece, piece_words in _normalised_parts(text):
-        position += len(piece)
-        waiting += piece_words
-        end = ends[position]
-        if end is not None:
-            parts.append(WordPart(text[start:end], waiting))
-            start, waiting = end, []
+        normalised_position += len(piece)
+        waiting_words += piece_words
+        part_end = original_ends[normalised_position]
+        if part_end is not None:
+            parts.append(WordPart(text[part_start:part_end], waiting_words))
+            part_start = part_end
+            waiting_words = []
     return parts
 
 
@@ -171,33 +186,37 @@ def _normalised_parts(text: str) -> Iterator[tuple[str, list[str]]]:
         if run.kind == "letters":
             yield run.text, [run.text.lower()]
         elif run.kind == "unspaced":
-            pairs = pair_letters(run.letters)
-            for number, letter in enumerate(run.letters):
+            letter_pairs = pair_letters(run.letters)
+            for letter_number, letter in enumerate(run.letters):
                 # A letter belongs to the pair that it ends, and to the pair that it begins.
-                yield letter, pairs[max(0, number - 1) : number + 1]
+                yield letter, letter_pairs[max(0, letter_number - 1) : letter_number + 1]
         else:
             for word in words(run.text):
-                yield word, [word.lower()] if any(map(str.isalnum, word)) else []
+                has_letter = any(map(str.isalnum, word))
+                yield word, [word.lower()] if has_letter else []
 
 
 def normalised_ends(text: str) -> list[int | None]:
     """Return, for each number of characters of the text in NFKC, the number of characters of the text.
 
-    None means that the place is within a character of the text, or within characters that NFKC composes.
+    None means that the position is within a character of the text, or within characters that NFKC composes. For
+    example, the text 1㈱2 is 1(株)2 in NFKC, and its ends are 0, 1, None, None, 2, 3.
     """
     normalised = unicodedata.normalize("NFKC", text)
     if normalised == text:
         return list(range(len(text) + 1))
+    # Usually, the characters in NFKC one by one give the text in NFKC.
     pieces = [unicodedata.normalize("NFKC", character) for character in text]
     units = list(text)
     if "".join(pieces) != normalised:
         # Some neighbours are composed. ASCII, Chinese and signs end a unit, unless an odd character follows.
         units = re.findall(f".?{_NEEDS_CARE.pattern}+|.", text, re.DOTALL)
         pieces = [unicodedata.normalize("NFKC", unit) for unit in units]
+    # Only the last character of a unit's normalised form has an end in the text.
     ends: list[int | None] = [0]
-    end = 0
+    unit_end = 0
     for unit, piece in zip(units, pieces, strict=True):
-        end += len(unit)
+        unit_end += len(unit)
         ends += [None] * (len(piece) - 1)
-        ends.append(end)
+        ends.append(unit_end)
     return ends

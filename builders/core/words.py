@@ -17,12 +17,12 @@ import os
 import re
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 
 from builders.core.errors import InputError, install
 
-_IMPORTING = threading.Lock()
+_IMPORT_LOCK = threading.Lock()
 SEGMENTERS = ("rjieba", "jieba")  # the first is the default
 _RULE = 1  # increase when the corrections of rjieba's words change
 
@@ -32,7 +32,9 @@ _SIGNS = "+#&._%-"  # besides letters and digits, the other characters that both
 _LATIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789" + _SIGNS)
 _RARE = "\u3400-\u4dbf\u9fd6-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Chinese outside jieba's re_han_default
 _RARE_RUN = re.compile(f"([{_RARE}]+)")
-_TIE = "常在"
+_FIRST_CHINESE = "\u4e00"  # the other Chinese characters, in jieba's re_han_default
+_LAST_CHINESE = "\u9fd5"
+_TIE = "常在"  # the frequent pair for which two ways to cut are almost equally likely
 _MAY_DIFFER = re.compile(f"[{re.escape(_SIGNS)}{_RARE}]|{_TIE}")
 
 
@@ -48,9 +50,9 @@ def cutter(segmenter: str = SEGMENTERS[0]) -> Callable[[str], list[str]]:
     Raises :class:`InputError` if the segmenter is not installed.
     """
     try:
-        return {"rjieba": _rjieba, "jieba": _jieba}[segmenter]()
+        return {"rjieba": _load_rjieba, "jieba": _load_jieba}[segmenter]()
     except ImportError as error:
-        raise _missing(segmenter) from error
+        raise _not_installed(segmenter) from error
 
 
 def segmenter_version(segmenter: str = SEGMENTERS[0]) -> str:
@@ -59,17 +61,20 @@ def segmenter_version(segmenter: str = SEGMENTERS[0]) -> str:
     Raises :class:`InputError` if the segmenter is not installed.
     """
     try:
-        return f"{segmenter} {version(segmenter)}" + (f" rule {_RULE}" if segmenter == "rjieba" else "")
+        package_version = version(segmenter)
     except ImportError as error:  # PackageNotFoundError is an ImportError
-        raise _missing(segmenter) from error
+        raise _not_installed(segmenter) from error
+    if segmenter == "rjieba":
+        return f"rjieba {package_version} rule {_RULE}"
+    return f"{segmenter} {package_version}"
 
 
-def _missing(segmenter: str) -> InputError:
+def _not_installed(segmenter: str) -> InputError:
     return InputError(f"{segmenter} is not installed: {install('builders')}; or choose another with --segmenter")
 
 
-def _jieba() -> Callable[[str], list[str]]:
-    with _IMPORTING, warnings.catch_warnings():  # the filters of warnings belong to the whole process
+def _load_jieba() -> Callable[[str], list[str]]:
+    with _IMPORT_LOCK, warnings.catch_warnings():  # the filters of warnings belong to the whole process
         warnings.simplefilter("ignore")  # jieba 0.42.1 has invalid escapes and imports pkg_resources
         import jieba
     jieba.setLogLevel(logging.CRITICAL)  # hides messages about the cache, which is disabled below
@@ -79,53 +84,71 @@ def _jieba() -> Callable[[str], list[str]]:
     return jieba.lcut  # type: ignore[no-any-return]
 
 
-def _rjieba() -> Callable[[str], list[str]]:
+def _load_rjieba() -> Callable[[str], list[str]]:
     import rjieba
 
-    cut: Callable[[str], list[str]] = rjieba.cut
+    cut_text: Callable[[str], list[str]] = rjieba.cut
     in_dictionary: Callable[[str], bool] = rjieba.has_word  # words with signs: AT&T, c#, C#, c++, C++
 
     def cut_as_jieba(text: str) -> list[str]:
         if not _MAY_DIFFER.search(text):
-            return cut(text)
-        found: list[str] = []
-        run = ""  # jieba cuts adjacent Latin words as a single run
-        for word in _cut_around_rare(text, cut):
-            if word.isascii() and word[0] in _LATIN and not (len(word) > 1 and in_dictionary(word)):
-                run += word
+            return cut_text(text)
+        # Collect neighbouring Latin words, and cut the run as jieba does.
+        cut_words: list[str] = []
+        latin_run = ""  # jieba cuts adjacent Latin words as a single run
+        for word in _cut_around_rare(text, cut_text):
+            is_latin = word.isascii() and word[0] in _LATIN
+            if is_latin and not (len(word) > 1 and in_dictionary(word)):
+                latin_run += word
                 continue
-            if run:
-                found += filter(None, _SKIP.split(run))
-                run = ""
-            found.append(word)
-        if run:
-            found += filter(None, _SKIP.split(run))
-        if _TIE in found:
-            _cut_tie(found, in_dictionary)
-        return found
+            if latin_run:
+                cut_words += _cut_latin(latin_run)
+                latin_run = ""
+            cut_words.append(word)
+        if latin_run:
+            cut_words += _cut_latin(latin_run)
+        if _TIE in cut_words:
+            _cut_tie(cut_words, in_dictionary)
+        return cut_words
 
     return cut_as_jieba
 
 
-def _cut_tie(found: list[str], in_dictionary: Callable[[str], bool]) -> None:
+def _cut_latin(latin_run: str) -> Iterator[str]:
+    """Return the words of a run of Latin letters, digits and signs: ``2016-09-04`` has five words."""
+    return filter(None, _SKIP.split(latin_run))
+
+
+def _cut_tie(cut_words: list[str], in_dictionary: Callable[[str], bool]) -> None:
     """Cut 常在 into two words where it begins a run that the model cuts, if one Chinese character follows.
 
     Such a run begins after a word of the dictionary or after non-Chinese text. After a single character, or after a
     word that the model has made, rjieba and jieba agree.
     """
-    for position in range(len(found) - 2, -1, -1):
-        if found[position] == _TIE and _is_single(found[position + 1]):
-            before = found[position - 1] if position else ""
-            if not _is_single(before) and (in_dictionary(before) or not "\u4e00" <= before[-1:] <= "\u9fd5"):
-                found[position : position + 1] = _TIE
+    # From the end, because a cut moves the words after it.
+    for position in range(len(cut_words) - 2, -1, -1):
+        if cut_words[position] != _TIE or not _is_single(cut_words[position + 1]):
+            continue
+        word_before = cut_words[position - 1] if position else ""
+        if _is_single(word_before):
+            continue
+        is_after_chinese = _FIRST_CHINESE <= word_before[-1:] <= _LAST_CHINESE
+        if in_dictionary(word_before) or not is_after_chinese:
+            cut_words[position : position + 1] = _TIE  # a text as a list: 常, 在
 
 
 def _is_single(word: str) -> bool:
-    return len(word) == 1 and "\u4e00" <= word <= "\u9fd5"
+    """True for one Chinese character that is not rare."""
+    return len(word) == 1 and _FIRST_CHINESE <= word <= _LAST_CHINESE
 
 
-def _cut_around_rare(text: str, cut: Callable[[str], list[str]]) -> list[str]:
-    pieces = _RARE_RUN.split(text)  # every second piece is a run of rare characters
+def _cut_around_rare(text: str, cut_text: Callable[[str], list[str]]) -> list[str]:
+    """Cut the text between runs of rare characters. Each rare character is a word."""
+    pieces = _RARE_RUN.split(text)
     if len(pieces) == 1:  # almost always, and faster
-        return cut(text)
-    return [word for position, piece in enumerate(pieces) for word in (list(piece) if position % 2 else cut(piece))]
+        return cut_text(text)
+    cut_words: list[str] = []
+    for piece_number, piece in enumerate(pieces):
+        is_rare_run = piece_number % 2 == 1  # split returns the text between two runs, and the runs
+        cut_words += list(piece) if is_rare_run else cut_text(piece)
+    return cut_words

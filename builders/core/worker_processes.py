@@ -16,7 +16,7 @@ from loky.backend.context import LokyContext
 from loky.backend.process import LokyProcess
 
 Result = TypeVar("Result")
-_PATIENCE = 2.0  # seconds until the workers are looked at
+_CHECK_SECONDS = 2.0  # interval of the checks for killed workers
 
 
 class WorkerProcess(LokyProcess):  # type: ignore[misc]
@@ -44,7 +44,8 @@ class WorkerContext(LokyContext):  # type: ignore[misc]
 
     def Process(self, *arguments: Any, **options: Any) -> WorkerProcess:
         """Create a worker process. The pool calls this method."""
-        worker = WorkerProcess(*arguments, name=f"Worker-{len(self._started) + 1}", **options)
+        worker_number = len(self._started) + 1
+        worker = WorkerProcess(*arguments, name=f"Worker-{worker_number}", **options)
         self._started.append(worker)
         return worker
 
@@ -56,11 +57,11 @@ class WorkerContext(LokyContext):  # type: ignore[misc]
 
 
 class WorkerPool(ProcessPoolExecutor):
-    """An executor whose ``workers`` processes call ``start(*arguments)`` first."""
+    """An executor whose ``worker_count`` processes call ``start(*arguments)`` first."""
 
-    def __init__(self, workers: int, start: Callable[..., None], arguments: tuple[Any, ...] = ()) -> None:
+    def __init__(self, worker_count: int, start: Callable[..., None], arguments: tuple[Any, ...] = ()) -> None:
         self._worker_context = WorkerContext()
-        super().__init__(workers, self._worker_context, initializer=start, initargs=arguments)
+        super().__init__(worker_count, self._worker_context, initializer=start, initargs=arguments)
 
     def terminate_workers(self) -> None:
         """Terminate this pool's processes, but no other process that the caller has started."""
@@ -80,7 +81,9 @@ class WorkerPool(ProcessPoolExecutor):
 
         Python 3.11 itself may wait forever if a worker is killed while another worker is starting.
         """
-        while not wait([task], timeout=_PATIENCE).done:
+        while True:
+            ended_tasks, _ = wait([task], timeout=_CHECK_SECONDS)
+            if ended_tasks:
+                return task.result()
             if self._worker_context.ended_workers():
                 raise BrokenProcessPool
-        return task.result()

@@ -5,13 +5,15 @@ writes the directory.
 
 In training data, the negatives of a query are dealt to its positives in turn. If the negatives run out, dealing starts
 again with the first negative. `baselines mine` draws 4 negatives for each positive, so by default each negative is used
-once. ``baselines/train/pairs.py`` deals negatives in this way, too.
+once. Training in ``baselines/train`` deals negatives in this way, too.
 """
 
 import itertools
 import json
+import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ import pyarrow as pa
 from builders.core.errors import InputError, UsageError, log
 from builders.core.files import sha256_of, write_text
 from builders.core.folders import new_directory
+from builders.core.progress import progress
 from builders.export.exported_runs import FORMS, write_runs
 from builders.export.output import Output
 from builders.export.sets import ROWS, DrawnSet, ReleaseSet, joined_with
@@ -32,185 +35,322 @@ PASSAGES_PER_FILE = 500_000  # several files, because Pyserini's indexer reads o
 MARKER = "EXPORT"  # without .json, because some tools read every JSON file of a folder
 
 
-def beir(data: ReleaseSet, output: Output) -> None:
+def beir(release_set: ReleaseSet, output: Output) -> None:
     """Write BEIR's files: the corpus, a file with the queries of all splits, and judgments with a header."""
-    output.json("corpus.jsonl", (batch.to_pylist() for batch in data.corpus()))
+    output.json(
+        "corpus.jsonl", (batch.to_pylist() for batch in release_set.corpus()), total=release_set.passage_count()
+    )
+    output.json("queries.jsonl", _distinct_queries(release_set), total=_total_queries(release_set))
+    for split in release_set.qrels_splits():
+        output.qrels(
+            f"qrels/{split}.tsv",
+            release_set.qrels(split),
+            ["query-id", "corpus-id", "score"],
+            "\t",
+            header=True,
+            total=release_set.qrels_count(split),
+        )
 
-    def queries() -> Iterator[list[dict[str, Any]]]:
-        seen: set[str] = set()
-        for batch in itertools.chain.from_iterable(map(data.queries, data.query_splits())):
-            # BEIR has one file of queries, so a question of two splits is written once.
-            rows = {row["_id"]: row for row in batch.to_pylist() if row["_id"] not in seen}
-            seen.update(rows)
+
+def _distinct_queries(release_set: ReleaseSet) -> Iterator[list[dict[str, Any]]]:
+    """Yield the queries of all splits. BEIR has one file of queries, so a question of two splits is written once."""
+    written_ids: set[str] = set()
+    for split in release_set.query_splits():
+        for batch in release_set.queries(split):
+            rows = {row["_id"]: row for row in batch.to_pylist() if row["_id"] not in written_ids}
+            written_ids.update(rows)
             yield list(rows.values())
 
-    output.json("queries.jsonl", queries())
-    for split in data.qrels_splits():
-        output.qrels(f"qrels/{split}.tsv", data.qrels(split), ["query-id", "corpus-id", "score"], "\t", header=True)
+
+def _total_queries(release_set: ReleaseSet) -> int | None:
+    """Return the number of queries of all splits, or None if a split's number is unknown."""
+    total = 0
+    for split in release_set.query_splits():
+        query_count = release_set.query_count(split)
+        if query_count is None:
+            return None
+        total += query_count
+    return total
 
 
-def trec(data: ReleaseSet, output: Output) -> None:
+def trec(release_set: ReleaseSet, output: Output) -> None:
     """Write TREC files for Pyserini: a collection of JSON files, topics, judgments."""
-    documents = (
-        {"id": docid, "contents": text}
-        for ids, texts in data.contents()
-        for docid, text in zip(ids.to_pylist(), texts.to_pylist(), strict=True)
-    )
-    files = -(-data.release.rows(data.configs.corpus, "corpus") // PASSAGES_PER_FILE)
-    for number in range(files):
-        own = itertools.islice(documents, PASSAGES_PER_FILE)
-        name = f"corpus/docs-{number:0{max(2, len(str(files - 1)))}d}.jsonl"
-        output.json(name, iter(lambda own=own: list(itertools.islice(own, ROWS)), []))  # type: ignore[misc]
-    _topics(data, output, "topics.{}.tsv", "qrels.{}.txt", " ")
+    documents = _pyserini_documents(release_set)
+    passage_count = release_set.release.rows(release_set.configs.corpus, "corpus")
+    file_count = math.ceil(passage_count / PASSAGES_PER_FILE)
+    digits = max(2, len(str(file_count - 1)))  # of the files' numbers
+    for number in range(file_count):
+        rest = passage_count - number * PASSAGES_PER_FILE
+        # All files are read from the same iterator.
+        file_documents = itertools.islice(documents, PASSAGES_PER_FILE)
+        name = f"corpus/docs-{number:0{digits}d}.jsonl"
+        output.json(name, _batches_of(file_documents, ROWS), total=min(rest, PASSAGES_PER_FILE))
+    _write_topics(release_set, output, "topics.{}.tsv", "qrels.{}.txt", " ")
 
 
-def _topics(data: ReleaseSet, output: Output, queries: str, qrels: str, gap: str) -> None:
-    for split in data.query_splits():
-        output.texts(queries.format(split), ((batch["_id"], batch["text"]) for batch in data.queries(split)))
-    for split in data.qrels_splits():
-        output.qrels(qrels.format(split), data.qrels(split), ["query-id", "0", "corpus-id", "score"], gap)
+def _pyserini_documents(release_set: ReleaseSet) -> Iterator[dict[str, str]]:
+    """Yield the passages as rows of Pyserini's JsonCollection."""
+    for ids, texts in release_set.contents():
+        for passage_id, text in zip(ids.to_pylist(), texts.to_pylist(), strict=True):
+            yield {"id": passage_id, "contents": text}
 
 
-def msmarco(data: ReleaseSet, output: Output) -> None:
+def _batches_of(rows: Iterator[dict[str, str]], size: int) -> Iterator[list[dict[str, str]]]:
+    while True:
+        # An empty batch marks the end.
+        batch = list(itertools.islice(rows, size))
+        if not batch:
+            return
+        yield batch
+
+
+def _write_topics(release_set: ReleaseSet, output: Output, queries_name: str, qrels_name: str, gap: str) -> None:
+    """Write queries and judgments as TREC or MS MARCO has them. In the names, {} stands for the split."""
+    for split in release_set.query_splits():
+        id_and_text = ((batch["_id"], batch["text"]) for batch in release_set.queries(split))
+        output.texts(queries_name.format(split), id_and_text, total=release_set.query_count(split))
+    for split in release_set.qrels_splits():
+        columns = ["query-id", "0", "corpus-id", "score"]
+        output.qrels(
+            qrels_name.format(split), release_set.qrels(split), columns, gap, total=release_set.qrels_count(split)
+        )
+
+
+def msmarco(release_set: ReleaseSet, output: Output) -> None:
     """Write MS MARCO's files: collection, queries and judgments as TSV."""
-    output.texts("collection.tsv", data.contents())
-    _topics(data, output, "queries.{}.tsv", "qrels.{}.tsv", "\t")
+    output.texts("collection.tsv", release_set.contents(), total=release_set.passage_count())
+    _write_topics(release_set, output, "queries.{}.tsv", "qrels.{}.tsv", "\t")
 
 
-def tevatron(data: ReleaseSet, output: Output) -> None:
+def tevatron(release_set: ReleaseSet, output: Output) -> None:
     """Write Tevatron's files: the corpus, and a line with all passages for each query."""
-    output.json(
-        "corpus.jsonl", (batch.rename_columns(["docid", "title", "text"]).to_pylist() for batch in data.corpus())
-    )
-    with joined_with(data, output.negatives) as joined:
-        for split in data.query_splits():
-            output.json(f"{split}.jsonl", (batch.select(JOINED.names).to_pylist() for batch in joined(split)))
+    corpus = (batch.rename_columns(["docid", "title", "text"]) for batch in release_set.corpus())
+    output.json("corpus.jsonl", (batch.to_pylist() for batch in corpus), total=release_set.passage_count())
+    with joined_with(release_set, output.negatives) as read_joined:
+        for split in release_set.query_splits():
+            rows = (batch.select(JOINED.names).to_pylist() for batch in read_joined(split))
+            output.json(f"{split}.jsonl", rows, total=release_set.joined_count(split))
 
 
-_BASELINE = "dureader-retrieval-baseline-dataset"
-_QUESTION = ["query_id", "query"]
-_ORIGINAL = {
+_BASELINE_FOLDER = "dureader-retrieval-baseline-dataset"
+# Config of the release -> (official file, columns).
+_OFFICIAL_FILES = {
     "corpus": ("passage_collection", ["_id", "text"]),
-    "train": ("train", [*_QUESTION, "positive_passages"]),
-    "dev": ("dev", [*_QUESTION, "positive_passages"]),
-    "test": ("test1", _QUESTION),
+    "train": ("train", ["query_id", "query", "positive_passages"]),
+    "dev": ("dev", ["query_id", "query", "positive_passages"]),
+    "test": ("test1", ["query_id", "query"]),
 }
-_NAMES = {"_id": "paragraph_id", "docid": "paragraph_id", "text": "paragraph_text"}
-_NAMES |= {"query_id": "question_id", "query": "question", "positive_passages": "answer_paragraphs"}
-_ENDS = r"[\t\r\n]"  # separators of fields and lines in the official code
+_OFFICIAL_NAMES = {
+    "_id": "paragraph_id",
+    "docid": "paragraph_id",
+    "text": "paragraph_text",
+    "query_id": "question_id",
+    "query": "question",
+    "positive_passages": "answer_paragraphs",
+}
+_TSV_SEPARATORS = r"[\t\r\n]"  # separators of fields and lines in the official code
 
 
-def official(data: ReleaseSet, output: Output) -> None:
+def official(release_set: ReleaseSet, output: Output) -> None:
     """Write the original release's files, and the baseline's training files if train has negatives."""
-    release = data.release
-    if data.name != "main":
-        raise InputError(f"the official format has only the main set; remove --set {data.name}", path=release.path)
+    release = release_set.release
+    if release_set.name != "main":
+        raise InputError(
+            f"the official format has only the main set; remove --set {release_set.name}", path=release.path
+        )
+    # The files of the original release.
     for config, split in release.splits():
-        if config in _ORIGINAL:
-            name, columns = _ORIGINAL[config]
+        if config in _OFFICIAL_FILES:
+            name, columns = _OFFICIAL_FILES[config]
             batches = release.batches(config, split, columns, ROWS)
-            if "positive_passages" in columns and not _has(release, split, "positive_passages"):
-                pairs = {row["query"]: row["query_id"] for batch in batches for row in batch.to_pylist()}
-                content = json.dumps(pairs, ensure_ascii=False).encode()
-                output.blocks(f"{_BASELINE}/{split}/q2qid.{split}.json", [(len(pairs), content)])
+            if "positive_passages" in columns and not _has_passages(release, split, "positive_passages"):
+                # Questions without judgments, as in the pre-processed release.
+                ids_by_question: dict[str, str] = {}
+                for batch in batches:
+                    ids_by_question |= zip(batch["query"].to_pylist(), batch["query_id"].to_pylist(), strict=True)
+                content = json.dumps(ids_by_question, ensure_ascii=False).encode()
+                row_count = len(ids_by_question)
+                output.blocks(f"{_BASELINE_FOLDER}/{split}/q2qid.{split}.json", [(row_count, content)], row_count)
             else:
-                output.blocks(f"dureader_retrieval-data/{name}.json", map(_official_json, batches))
-    if ("train", "train") in release.splits() and _has(release, "train", "negative_passages"):
-        for name, rows_of in (("dual", _dual), ("cross", _cross)):
-            batches = release.batches("train", "train", ["query", "positive_passages", "negative_passages"], ROWS)
-            parts = ([line for row in batch.to_pylist() for line in rows_of(row)] for batch in batches)
-            fields = ([pa.array(column) for column in zip(*rows, strict=True)] for rows in parts if rows)
-            output.tsv(f"{_BASELINE}/train/{name}.train.tsv", fields, _ENDS)
+                blocks = map(_official_json, batches)
+                output.blocks(f"dureader_retrieval-data/{name}.json", blocks, release_set.count_rows(config, split))
+    # The baseline's training files.
+    if ("train", "train") in release.splits() and _has_passages(release, "train", "negative_passages"):
+        for name, lines_of in (("dual", _dual_lines), ("cross", _cross_lines)):
+            file_name = f"{_BASELINE_FOLDER}/train/{name}.train.tsv"
+            # The number of lines is unknown, so the bar counts questions.
+            with progress(total=release_set.count_rows("train", "train"), unit="query", label=file_name) as bar:
+                output.tsv(file_name, _training_columns(release, lines_of, bar), _TSV_SEPARATORS, bar=bar)
 
 
-def _has(release: Release, split: str, column: str) -> bool:
+def _has_passages(release: Release, split: str, column: str) -> bool:
+    """True if a list of passages in this column is not empty."""
     return any(len(batch[column].flatten()) for batch in release.batches(split, split, [column], ROWS))
 
 
 def _official_json(batch: pa.RecordBatch) -> tuple[int, bytes]:
     """Return the number of rows, and the rows as JSON lines with the official names and Python's separators."""
-
-    def renamed(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {_NAMES[name]: renamed(inner) for name, inner in value.items() if name != "title"}
-        return [renamed(inner) for inner in value] if isinstance(value, list) else value
-
-    lines = [json.dumps(renamed(row), ensure_ascii=False) + "\n" for row in batch.to_pylist()]
+    lines = [json.dumps(_rename_keys(row), ensure_ascii=False) + "\n" for row in batch.to_pylist()]
     return len(lines), "".join(lines).encode()
 
 
-def _dual(row: dict[str, Any]) -> Iterator[list[str]]:
+def _rename_keys(value: Any) -> Any:
+    """Return a value with the official names. Titles are dropped."""
+    if isinstance(value, dict):
+        return {_OFFICIAL_NAMES[name]: _rename_keys(inner) for name, inner in value.items() if name != "title"}
+    if isinstance(value, list):
+        return [_rename_keys(inner) for inner in value]
+    return value
+
+
+def _training_columns(
+    release: Release, lines_of: Callable[[dict[str, Any]], Iterator[list[str]]], bar: Any
+) -> Iterator[list[pa.Array]]:
+    """Yield the columns of the baseline's training lines, and move the bar by the questions of each batch."""
+    for batch in release.batches("train", "train", ["query", "positive_passages", "negative_passages"], ROWS):
+        lines: list[list[str]] = []
+        for row in batch.to_pylist():
+            lines += lines_of(row)
+        if lines:
+            yield [pa.array(column) for column in zip(*lines, strict=True)]
+        bar.update(batch.num_rows)
+
+
+def _dual_lines(row: dict[str, Any]) -> Iterator[list[str]]:
+    """Yield a line for each negative. Positives are repeated in turn."""
     for positive, negative in zip(itertools.cycle(row["positive_passages"]), row["negative_passages"], strict=False):
         yield [row["query"], "", positive["text"], "", negative["text"], "0"]
 
 
-def _cross(row: dict[str, Any]) -> Iterator[list[str]]:
-    for label, name in (("1", "positive_passages"), ("0", "negative_passages")):
-        yield from ([row["query"], "", passage["text"], label] for passage in row[name])
+def _cross_lines(row: dict[str, Any]) -> Iterator[list[str]]:
+    """Yield a line for each positive, then a line for each negative."""
+    for passage in row["positive_passages"]:
+        yield [row["query"], "", passage["text"], "1"]
+    for passage in row["negative_passages"]:
+        yield [row["query"], "", passage["text"], "0"]
 
 
-# ``Dealt`` has (positive, negatives dealt to this positive) for each positive of a query. All values are texts.
-# A ``Rows`` function yields the lines of a query. Its arguments are query, positives, negatives and ``Dealt``.
-Dealt = list[tuple[str, list[str]]]
-Rows = Callable[[str, list[str], list[str], Dealt], Iterator[dict[str, Any]]]
+@dataclass(frozen=True)
+class QueryTexts:
+    """The texts of a query and its passages, from which the lines of training data are made.
+
+    Attributes:
+        query: the query.
+        positives: the positive passages.
+        negatives: the negative passages.
+        dealt: each positive, and the negatives dealt to it.
+    """
+
+    query: str
+    positives: list[str]
+    negatives: list[str]
+    dealt: list[tuple[str, list[str]]]
 
 
-def _flagembedding(query: str, positives: list[str], negatives: list[str], _: Dealt) -> Iterator[dict[str, Any]]:
-    yield {"query": query, "pos": positives, "neg": negatives}
+RowsFunction = Callable[[QueryTexts], Iterator[dict[str, Any]]]  # yields the lines of a query
 
 
-def _triplets(query: str, _: list[str], __: list[str], dealt: Dealt) -> Iterator[dict[str, Any]]:
-    for positive, negatives in dealt:
-        yield from ({"query": query, "positive": positive, "negative": text} for text in dict.fromkeys(negatives))
+def _flagembedding_rows(texts: QueryTexts) -> Iterator[dict[str, Any]]:
+    yield {"query": texts.query, "pos": texts.positives, "neg": texts.negatives}
 
 
-def _tuples(query: str, _: list[str], __: list[str], dealt: Dealt) -> Iterator[dict[str, Any]]:
-    for positive, negatives in dealt:
-        row = {"query": query, "positive": positive}
-        yield row | {f"negative_{number}": text for number, text in enumerate(negatives, 1)}
+def _triplet_rows(texts: QueryTexts) -> Iterator[dict[str, Any]]:
+    for positive, negatives in texts.dealt:
+        for negative in dict.fromkeys(negatives):  # each once
+            yield {"query": texts.query, "positive": positive, "negative": negative}
 
 
-def _pairs(query: str, _: list[str], __: list[str], dealt: Dealt) -> Iterator[dict[str, Any]]:
-    for positive, negatives in dealt:
-        for text, label in ((positive, 1.0), *((negative, 0.0) for negative in dict.fromkeys(negatives))):
-            yield {"query": query, "passage": text, "label": label}
+def _tuple_rows(texts: QueryTexts) -> Iterator[dict[str, Any]]:
+    for positive, negatives in texts.dealt:
+        row = {"query": texts.query, "positive": positive}
+        for number, negative in enumerate(negatives, 1):
+            row[f"negative_{number}"] = negative
+        yield row
 
 
-def _training(data: ReleaseSet, output: Output, files: dict[str, Rows]) -> None:
-    skipped = output.notes.setdefault("queries_without_a_positive_or_a_negative", {})
-    with joined_with(data, output.negatives) as joined:
-        for split, (pattern, rows_of) in itertools.product(data.qrels_splits(), files.items()):
-            name, lacking = pattern.format(split), list[str]()
-            groups = (_groups(batch, output.negatives_per_positive, lacking) for batch in joined(split))
-            output.json(name, ([row for group in part for row in rows_of(*group)] for part in groups))
+def _pair_rows(texts: QueryTexts) -> Iterator[dict[str, Any]]:
+    for positive, negatives in texts.dealt:
+        yield {"query": texts.query, "passage": positive, "label": 1.0}
+        for negative in dict.fromkeys(negatives):  # each once
+            yield {"query": texts.query, "passage": negative, "label": 0.0}
+
+
+def _write_training(release_set: ReleaseSet, output: Output, files: dict[str, RowsFunction]) -> None:
+    """Write training data. ``files`` has the function that makes a file's lines, by the file's name with {} as split.
+
+    Raises:
+        InputError: no query has a positive and a negative passage.
+    """
+    skipped_counts = output.notes.setdefault("queries_without_a_positive_or_a_negative", {})
+    with joined_with(release_set, output.negatives) as read_joined:
+        for split, (pattern, rows_of) in itertools.product(release_set.qrels_splits(), files.items()):
+            name = pattern.format(split)
+            skipped_ids: list[str] = []
+            # The number of lines is unknown, so the bar counts queries.
+            with progress(total=release_set.joined_count(split), unit="query", label=name) as bar:
+                batches = _training_batches(
+                    read_joined(split), rows_of, output.negatives_per_positive, skipped_ids, bar
+                )
+                output.json(name, batches, bar=bar)
+            # No empty file is left for a split whose queries were all skipped.
             if not output.rows[name]:
                 del output.rows[name]
                 (output.folder / name).unlink()
-            elif lacking:
-                skipped[name] = len(lacking)
-                log.warning("%s: skipped %d queries without a positive or negative passage", name, len(lacking))
+            elif skipped_ids:
+                skipped_counts[name] = len(skipped_ids)
+                log.warning("%s: skipped %d queries without a positive or negative passage", name, len(skipped_ids))
     if not output.rows:
         raise InputError(
             "no query has both a positive and a negative passage; add hard negatives of `python -m baselines mine` with"
             " --negatives F",
-            path=data.release.path,
+            path=release_set.release.path,
         )
 
 
-def _groups(batch: pa.RecordBatch, each: int, lacking: list[str]) -> Iterator[tuple[str, list[str], list[str], Dealt]]:
-    """Yield the arguments of ``Rows``. Ids of queries without a positive or a negative are appended to ``lacking``."""
-    for row in batch.to_pylist():
-        positives, negatives = (
-            # A title, if any, is written before the text.
-            [f"{one['title']} {one['text']}" if one["title"] else one["text"] for one in row[f"{kind}_passages"]]
-            for kind in ("positive", "negative")
-        )
-        if positives and negatives:
-            turn = itertools.cycle(negatives)  # repeats negatives if necessary, because all rows need the same columns
-            dealt = [(positive, list(itertools.islice(turn, each))) for positive in positives]
-            yield row["query"], positives, negatives, dealt
-        else:
-            lacking.append(row["query_id"])
+def _training_batches(
+    batches: Iterable[pa.RecordBatch],
+    rows_of: RowsFunction,
+    negatives_per_positive: int,
+    skipped_ids: list[str],
+    bar: Any,
+) -> Iterator[list[dict[str, Any]]]:
+    """Yield the lines of each batch of joined rows, and move the bar by the queries of the batch.
+
+    Ids of queries without a positive or without a negative are appended to ``skipped_ids``.
+    """
+    for batch in batches:
+        lines: list[dict[str, Any]] = []
+        for row in batch.to_pylist():
+            positives = [_titled_text(passage) for passage in row["positive_passages"]]
+            negatives = [_titled_text(passage) for passage in row["negative_passages"]]
+            if positives and negatives:
+                dealt = _deal_negatives(positives, negatives, negatives_per_positive)
+                lines += rows_of(QueryTexts(row["query"], positives, negatives, dealt))
+            else:
+                skipped_ids.append(row["query_id"])
+        yield lines
+        bar.update(batch.num_rows)
+
+
+def _titled_text(passage: dict[str, str]) -> str:
+    """Return the text of a passage. A title, if any, is put before the text."""
+    if passage["title"]:
+        return f"{passage['title']} {passage['text']}"
+    return passage["text"]
+
+
+def _deal_negatives(positives: list[str], negatives: list[str], count: int) -> list[tuple[str, list[str]]]:
+    """Return each positive with the next ``count`` negatives.
+
+    For example, with count 2, the positives A and B and the negatives 1, 2 and 3: (A, [1, 2]), (B, [3, 1]). Negatives
+    are repeated if necessary, because all lines need the same columns.
+    """
+    endless_negatives = itertools.cycle(negatives)
+    return [(positive, list(itertools.islice(endless_negatives, count))) for positive in positives]
+
+
+def _write_nothing(release_set: ReleaseSet, output: Output) -> None:
+    """Write no file of a set. The format ``rag`` has only runs."""
 
 
 FORMATS: dict[str, Callable[[ReleaseSet, Output], None]] = {
@@ -218,13 +358,13 @@ FORMATS: dict[str, Callable[[ReleaseSet, Output], None]] = {
     "trec": trec,
     "msmarco": msmarco,
     "tevatron": tevatron,
-    "flagembedding": partial(_training, files={"{}.jsonl": _flagembedding}),
-    "triplets": partial(_training, files={"{}.jsonl": _triplets}),
-    "pylate": partial(_training, files={"{}.jsonl": _tuples}),
+    "flagembedding": partial(_write_training, files={"{}.jsonl": _flagembedding_rows}),
+    "triplets": partial(_write_training, files={"{}.jsonl": _triplet_rows}),
+    "pylate": partial(_write_training, files={"{}.jsonl": _tuple_rows}),
     # Tuples for the losses of a SentenceTransformer, and labelled pairs for the losses of a CrossEncoder.
-    "sentence-transformers": partial(_training, files={"{}.jsonl": _tuples, "{}.pairs.jsonl": _pairs}),
+    "sentence-transformers": partial(_write_training, files={"{}.jsonl": _tuple_rows, "{}.pairs.jsonl": _pair_rows}),
     "official": official,
-    "rag": lambda data, output: None,  # only runs
+    "rag": _write_nothing,
 }
 WITH_NEGATIVES = ("tevatron", "flagembedding", "triplets", "pylate", "sentence-transformers")
 
@@ -249,27 +389,38 @@ def export(
         InputError: the release lacks the set, an id or text does not fit the format, the format has no negatives or
             runs, or ``out`` exists and is not an earlier export.
     """
-    for files, option, forms in ((negatives, "--negatives", WITH_NEGATIVES), (runs, "--run", FORMS)):
-        if files and form not in forms:
-            raise UsageError(f"{option} needs --format {', '.join(forms)}, not {form}")
-    if not runs and (runs_only or form == "rag"):
-        raise UsageError(f"{'--runs-only' if runs_only else '--format rag'} needs --run")
+    _check_options(form, negatives, runs, runs_only)
+    # Refuse what would copy files from outside the release, or write into the release.
     refuse_outer_links(release)
-    if (source := Path(os.path.realpath(release.path))) in Path(os.path.realpath(out)).parents:
+    source = Path(os.path.realpath(release.path))
+    if source in Path(os.path.realpath(out)).parents:
         raise InputError(f"is inside the release {source}; choose a directory outside", path=out)
+    # Write all files into a temporary folder, which becomes ``out`` when it is complete.
+    set_class = ReleaseSet if name in SETS else DrawnSet
     with new_directory(out, "an export", MARKER) as folder:
         output = Output(folder, release.path, negatives, negatives_per_positive)
-        data = (ReleaseSet if name in SETS else DrawnSet)(release, name, top_k)
+        release_set = set_class(release, name, top_k)
         if not runs_only:
-            FORMATS[form](data, output)
-            if form == "trec" and name == "main":  # the runs of the release
-                own = [entry.path for entry in release.manifest.files if entry.path.startswith("runs/")]
-                runs = [*map(release.named, own), *runs]
-        write_runs(output, runs, form, data)
-        marker = {
-            **{"format": form, "set": name, "release": sha256_of(release.path / MANIFEST)},
-            **output.notes,
-            "files": output.rows,
-        }
+            FORMATS[form](release_set, output)
+            if form == "trec" and name == "main":
+                release_runs = [entry.path for entry in release.manifest.files if entry.path.startswith("runs/")]
+                runs = [*map(release.named, release_runs), *runs]
+        write_runs(output, runs, form, release_set)
+        # The marker tells a later export that this folder can be replaced.
+        marker: dict[str, Any] = {"format": form, "set": name, "release": sha256_of(release.path / MANIFEST)}
+        marker.update(output.notes)
+        marker["files"] = output.rows
         write_text(folder / MARKER, json.dumps(marker, ensure_ascii=False, indent=1) + "\n")
     return output.rows
+
+
+def _check_options(form: str, negatives: Sequence[Path], runs: Sequence[Run | Path], runs_only: bool) -> None:
+    """Raise :class:`UsageError` for options that do not fit the format."""
+    if negatives and form not in WITH_NEGATIVES:
+        raise UsageError(f"--negatives needs --format {', '.join(WITH_NEGATIVES)}, not {form}")
+    if runs and form not in FORMS:
+        raise UsageError(f"--run needs --format {', '.join(FORMS)}, not {form}")
+    if not runs and runs_only:
+        raise UsageError("--runs-only needs --run")
+    if not runs and form == "rag":
+        raise UsageError("--format rag needs --run")

@@ -25,8 +25,8 @@ def set_name(text: str) -> str:
 
     if text in SETS or (text.startswith(DRAWN) and is_config(text)):
         return text
-    drawn = "restrain-SIZE-interpolation, restrain-SIZE-extrapolation, resttest-bucketNUMBER"
-    raise ValueError(f"one of {', '.join(SETS)}, {drawn}")
+    drawn_names = "restrain-SIZE-interpolation, restrain-SIZE-extrapolation, resttest-bucketNUMBER"
+    raise ValueError(f"one of {', '.join(SETS)}, {drawn_names}")
 
 
 ExportedSet = Annotated[

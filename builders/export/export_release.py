@@ -111,6 +111,7 @@ def export_release(
     from builders.store.verb_inputs import runs_input
 
     release = open_release(release)
+    # If an earlier call with the same input and options has written the files, only their numbers of rows are read.
     call = None
     if is_kept(out):
         # The manifest has the checksums of all files of the release.
@@ -120,7 +121,8 @@ def export_release(
         inputs["run"] = runs_input("the runs", run)
         options = option_values(arguments, inputs, ("negatives",))
         # The files of runs have the names of the runs.
-        options["run_names"] = [each.path.name if isinstance(each, Run) else each.name for each in run]
+        run_paths = [one_run.path if isinstance(one_run, Run) else one_run for one_run in run]
+        options["run_names"] = [run_path.name for run_path in run_paths]
         call = VerbCall("export", RESULT_VERSION, options, inputs)
     finished = find_finished(out, call, again=again)
     if finished:
@@ -138,9 +140,10 @@ def export_release(
             top_k=top_k,
         )
         record_finished(out, call, result=rows_by_file)
-    lines = [f"{name}: {rows:,} rows" for name, rows in rows_by_file.items()]
+    lines = [f"{name}: {row_count:,} rows" for name, row_count in rows_by_file.items()]
+    lines.append(f"export: {out}")
     return Report(
         value={"out": str(out), "format": format, "set": set, "rows": rows_by_file},
-        text="\n".join([*lines, f"export: {out}"]),
-        tables=[Table(("file", "rows"), [*rows_by_file.items()])],
+        text="\n".join(lines),
+        tables=[Table(("file", "rows"), list(rows_by_file.items()))],
     )

@@ -19,10 +19,10 @@ from builders.store.layout import JOINED, QRELS, SETS, SPLITS, Set, config_of, s
 from builders.store.reader import Release
 
 ROWS = 1_024  # rows of a batch; a joined row can have 100 kB
-_MEMORY = 512  # MB for DuckDB
+_DUCKDB_MEMORY = 512  # MB
 
 # Joined rows: each query with its passages in the order of the judgments. Passages with score 0 or less are negative.
-_JOIN = """
+_JOIN_QUERY = """
 WITH judged AS (
     SELECT "query-id" AS _id, line, score, {'docid': c._id, 'title': title, 'text': c.text} AS passage
     FROM (SELECT *, row_number() OVER () AS line FROM read_parquet($qrels)) AS q
@@ -37,12 +37,12 @@ GROUP BY q.line, q._id, q.text ORDER BY q.line
 """
 
 # The mined passages of each query with their texts, in the order of the --negatives files.
-_FIND = """
-CREATE TEMP TABLE found AS
+_COLLECT_MINED = """
+CREATE TEMP TABLE mined_passages AS
 SELECT query, list({'docid': c._id, 'title': title, 'text': c.text} ORDER BY line) AS mined
-FROM ids JOIN read_parquet($corpus) AS c ON c._id = ids.docid GROUP BY query
+FROM mined_ids JOIN read_parquet($corpus) AS c ON c._id = mined_ids.docid GROUP BY query
 """
-_OF = "SELECT query, mined FROM found WHERE query IN (SELECT unnest($queries))"
+_SELECT_MINED = "SELECT query, mined FROM mined_passages WHERE query IN (SELECT unnest($queries))"
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -63,14 +63,27 @@ class ReleaseSet:
     def configs(self) -> Set:
         """The configs of the set. Raises :class:`InputError` if the release lacks the set's corpus or queries."""
         configs = set_of(self.name)
-        present = {config for config, _ in self.release.splits()}
-        if missing := [config for config in (configs.corpus, configs.queries) if config not in present]:
-            verb = "release" if configs.queries == "queries" else f"add {self.name}"
-            raise InputError(
-                f"lacks the config {missing[0]!r} of the set {self.name!r}; run `python -m builders {verb}`",
-                path=self.release.path,
-            )
+        release_configs = {config for config, _ in self.release.splits()}
+        for config in (configs.corpus, configs.queries):
+            if config not in release_configs:
+                verb = "release" if configs.queries == "queries" else f"add {self.name}"
+                raise InputError(
+                    f"lacks the config {config!r} of the set {self.name!r}; run `python -m builders {verb}`",
+                    path=self.release.path,
+                )
         return configs
+
+    def count_rows(self, config: str, split: str) -> int | None:
+        """Return the number of rows of a split, or None if the release lacks the split.
+
+        For progress bars: the number is from the manifest, and the shards are not verified.
+        """
+        if (config, split) not in self.release.splits():
+            return None
+        return sum(entry.rows or 0 for entry in self.release.shards(config, split))
+
+    def passage_count(self) -> int | None:
+        return self.count_rows(self.configs.corpus, "corpus")
 
     def corpus(self) -> Batches:
         return self.release.batches(self.configs.corpus, "corpus", ["_id", "title", "text"])
@@ -78,14 +91,17 @@ class ReleaseSet:
     def contents(self) -> Iterator[tuple[pa.Array, pa.Array]]:
         """Yield (ids, texts) of the corpus for formats without titles. A title, if any, is put before the text."""
         for batch in self.corpus():
-            titled = pc.binary_join_element_wise(batch["title"], batch["text"], " ")
-            yield batch["_id"], pc.if_else(pc.equal(batch["title"], ""), batch["text"], titled)
+            titled_texts = pc.binary_join_element_wise(batch["title"], batch["text"], " ")
+            has_no_title = pc.equal(batch["title"], "")
+            yield batch["_id"], pc.if_else(has_no_title, batch["text"], titled_texts)
 
     def expect_passages(self, ids: Collection[str], path: Path) -> None:
         """Raise :class:`InputError` if the corpus lacks a passage of the file ``path``."""
-        if lacking := self.release.missing(self.configs.corpus, "corpus", ids):
-            place = f"{self.configs.corpus!r} of {self.release.path}"
-            raise InputError(f"has {len(lacking):,} passages that {place} lacks, such as {lacking[0]}", path=path)
+        missing_ids = self.release.missing(self.configs.corpus, "corpus", ids)
+        if missing_ids:
+            corpus = f"{self.configs.corpus!r} of {self.release.path}"
+            message = f"has {len(missing_ids):,} passages that {corpus} lacks, such as {missing_ids[0]}"
+            raise InputError(message, path=path)
 
     def query_splits(self) -> list[str]:
         return self._splits(self.configs.queries)
@@ -93,49 +109,94 @@ class ReleaseSet:
     def queries(self, split: str) -> Batches:
         return self.release.batches(self.configs.queries, split, ["_id", "text"])
 
+    def query_count(self, split: str) -> int | None:
+        """Return the number of a split's queries, or None if the queries must be read for it."""
+        return self.count_rows(self.configs.queries, split)
+
     def qrels_splits(self) -> list[str]:
         if not self.configs.translated:
             return self._splits(self.configs.qrels)
         # English queries have no qrels, only joined rows. A split whose lists are all empty has no judgments.
-        return [split for split in self.query_splits() if any(batch.num_rows for batch in self.qrels(split))]
+        return [split for split in self.query_splits() if self._has_judgments(split)]
+
+    def _has_judgments(self, split: str) -> bool:
+        return any(batch.num_rows for batch in self.qrels(split))
 
     def qrels(self, split: str) -> Batches:
         if not self.configs.translated:
             yield from self.release.batches(self.configs.qrels, split, QRELS.names)
             return
+        # A pair of query and passage for each positive passage of a joined row.
         for batch in self.joined(split):
             positives = batch["positive_passages"]
-            queries = batch["query_id"].take(pc.list_parent_indices(positives))
-            passages = positives.flatten().field("docid")
-            yield pa.record_batch([queries, passages, pa.repeat(pa.scalar(1), len(passages))], schema=QRELS)
+            query_ids = batch["query_id"].take(pc.list_parent_indices(positives))
+            passage_ids = positives.flatten().field("docid")
+            scores = pa.repeat(pa.scalar(1), len(passage_ids))
+            yield pa.record_batch([query_ids, passage_ids, scores], schema=QRELS)
+
+    def qrels_count(self, split: str) -> int | None:
+        """Return the number of a split's judgments, or None if the judgments must be read for it."""
+        if self.configs.translated:
+            return None
+        return self.count_rows(self.configs.qrels, split)
 
     def joined(self, split: str) -> Batches:
         """Yield joined rows, in the format of the train/dev/test configs. Lists are empty without judgments."""
-        configs, present = self.configs, self.release.splits()
-        config = configs.joined.get(split, "")
-        if (config, split) in present:
-            yield from self.release.batches(config, split, JOINED.names, rows=ROWS)
-        elif configs.translated or (configs.qrels, split) not in present:
-            for batch in self.queries(split):
-                empty = pa.array([[]] * batch.num_rows, JOINED.field("positive_passages").type)
-                yield pa.record_batch([batch["_id"], batch["text"], empty, empty], schema=JOINED)
+        configs = self.configs
+        release_splits = self.release.splits()
+        joined_config = configs.joined.get(split, "")
+        if (joined_config, split) in release_splits:
+            yield from self.release.batches(joined_config, split, JOINED.names, rows=ROWS)
+        elif configs.translated or (configs.qrels, split) not in release_splits:
+            yield from self._unjudged_rows(split)
         else:
-            pairs = {"qrels": (configs.qrels, split), "corpus": (configs.corpus, "corpus")}
-            with _database(self.release, pairs | {"queries": (configs.queries, split)}) as (con, files):
-                for batch in con.sql(_JOIN, params=files).to_arrow_reader(ROWS):
-                    yield pa.Table.from_batches([batch]).cast(JOINED).combine_chunks().to_batches()[0]
+            yield from self._join_rows(split)
+
+    def joined_count(self, split: str) -> int | None:
+        """Return the number of a split's joined rows, or None if the rows must be read for it."""
+        joined_config = self.configs.joined.get(split, "")
+        if (joined_config, split) in self.release.splits():
+            return self.count_rows(joined_config, split)
+        return self.query_count(split)  # each query has one joined row
+
+    def _unjudged_rows(self, split: str) -> Batches:
+        """Yield joined rows without passages."""
+        for batch in self.queries(split):
+            empty_lists = pa.array([[]] * batch.num_rows, JOINED.field("positive_passages").type)
+            yield pa.record_batch([batch["_id"], batch["text"], empty_lists, empty_lists], schema=JOINED)
+
+    def _join_rows(self, split: str) -> Batches:
+        """Join queries, judgments and passages of a set that has no joined rows."""
+        tables = {
+            "qrels": (self.configs.qrels, split),
+            "corpus": (self.configs.corpus, "corpus"),
+            "queries": (self.configs.queries, split),
+        }
+        with _open_database(self.release, tables) as (connection, parquet_files):
+            for batch in connection.sql(_JOIN_QUERY, params=parquet_files).to_arrow_reader(ROWS):
+                # The types of DuckDB's columns are not exactly those of the release.
+                yield pa.Table.from_batches([batch]).cast(JOINED).combine_chunks().to_batches()[0]
 
     def _splits(self, config: str) -> list[str]:
+        """Return the splits of a config, in the order train, dev, test."""
         return [split for split in SPLITS if (config, split) in self.release.splits()]
 
 
 @contextlib.contextmanager
-def _database(release: Release, pairs: dict[str, tuple[str, str]]) -> Iterator[tuple[Any, dict[str, Any]]]:
+def _open_database(release: Release, tables: dict[str, tuple[str, str]]) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """Yield a connection to an empty database, and the Parquet files of each table.
+
+    ``tables`` has the config and split of each table. The files are parameters of queries. They stay readable inside
+    the block.
+    """
     from builders.core.database import database
 
-    with contextlib.ExitStack() as opened:
-        files = {name: opened.enter_context(release.files(*pair)) for name, pair in pairs.items()}
-        yield opened.enter_context(database(opened.enter_context(temporary_folder()), _MEMORY)), files
+    with contextlib.ExitStack() as stack:
+        parquet_files: dict[str, Any] = {}
+        for name, (config, split) in tables.items():
+            parquet_files[name] = stack.enter_context(release.files(config, split))
+        work_folder = stack.enter_context(temporary_folder())
+        yield stack.enter_context(database(work_folder, _DUCKDB_MEMORY)), parquet_files
 
 
 class DrawnSet(ReleaseSet):
@@ -145,90 +206,143 @@ class DrawnSet(ReleaseSet):
     """
 
     @property
-    def _main(self) -> ReleaseSet:
+    def _main_set(self) -> ReleaseSet:
         return ReleaseSet(self.release, "main")
 
-    def _own(self) -> list[str]:
-        own = [split for split in config_of(self.name).splits if (self.name, split) in self.release.splits()]
-        if not own:
+    def _drawn_splits(self) -> list[str]:
+        """Return the splits of the drawn config. Raises :class:`InputError` if the release lacks the config."""
+        config_splits = config_of(self.name).splits
+        drawn_splits = [split for split in config_splits if (self.name, split) in self.release.splits()]
+        if not drawn_splits:
             self.release.shards(self.name, "train")  # raises InputError
-        return own
+        return drawn_splits
 
     def _splits(self, config: str) -> list[str]:
-        tests = super()._splits(SETS["main"].qrels if config == self.name else config)
-        own = self._own()
-        return own if len(own) > 1 else [*own, *(split for split in tests if split != "train")]
+        # Dev and test have the judgments of the main set.
+        main_config = SETS["main"].qrels if config == self.name else config
+        test_splits = [split for split in super()._splits(main_config) if split != "train"]
+        drawn_splits = self._drawn_splits()
+        if len(drawn_splits) > 1:  # the config has its own test splits
+            return drawn_splits
+        return drawn_splits + test_splits
 
     def queries(self, split: str) -> Batches:
-        return self._of(split, "_id", self._main.queries)
+        return self._select_rows(split, "_id", self._main_set.queries)
+
+    def query_count(self, split: str) -> int | None:
+        return None if split in self._drawn_splits() else self._main_set.query_count(split)
 
     def qrels(self, split: str) -> Batches:
-        return super().qrels(split) if split in self._own() else self._main.qrels(split)
+        if split in self._drawn_splits():
+            return super().qrels(split)
+        return self._main_set.qrels(split)
+
+    def qrels_count(self, split: str) -> int | None:
+        if split in self._drawn_splits():
+            return super().qrels_count(split)
+        return self._main_set.qrels_count(split)
 
     def joined(self, split: str) -> Batches:
-        return self._of(split, "query_id", self._main.joined)
+        return self._select_rows(split, "query_id", self._main_set.joined)
 
-    def _of(self, split: str, column: str, read: Callable[[str], Batches]) -> Batches:
+    def joined_count(self, split: str) -> int | None:
+        return None if split in self._drawn_splits() else self._main_set.joined_count(split)
+
+    def _select_rows(self, split: str, id_column: str, read_split: Callable[[str], Batches]) -> Batches:
         """Yield the main set's rows for the questions of a split, without repetition.
 
         Questions of a training split are read from the main train split, other questions from main dev and test.
+        ``read_split`` reads a split of the main set.
         """
-        if split not in self._own():
-            yield from read(split)
+        if split not in self._drawn_splits():
+            yield from read_split(split)
             return
-        wanted = pc.unique(self.release.table(self.name, split, ["query-id"])["query-id"])
-        for source in self._main.query_splits():
-            for batch in read(source) if (source == "train") == (split == "train") else ():
-                found = batch.filter(pc.is_in(batch[column], wanted))
-                wanted = wanted.filter(pc.invert(pc.is_in(wanted, found[column])))
-                if found.num_rows:
-                    yield found
+        remaining_ids = pc.unique(self.release.table(self.name, split, ["query-id"])["query-id"])
+        for main_split in self._main_set.query_splits():
+            if (main_split == "train") != (split == "train"):
+                continue
+            for batch in read_split(main_split):
+                rows = batch.filter(pc.is_in(batch[id_column], remaining_ids))
+                # A question can be in dev and in test. Only its first row is written.
+                remaining_ids = remaining_ids.filter(pc.invert(pc.is_in(remaining_ids, rows[id_column])))
+                if rows.num_rows:
+                    yield rows
 
 
 @contextlib.contextmanager
-def joined_with(data: ReleaseSet, paths: Sequence[Path]) -> Iterator[Callable[[str], Batches]]:
+def joined_with(release_set: ReleaseSet, negative_paths: Sequence[Path]) -> Iterator[Callable[[str], Batches]]:
     """Yield a function that returns a split's joined rows. Mined negatives come before the release's own negatives.
 
-    Repeated negatives, and negatives that are also positives, are dropped. ``paths`` are files of ``baselines mine``.
+    Repeated negatives, and negatives that are also positives, are dropped. ``negative_paths`` are files of
+    ``baselines mine``.
 
     Raises:
         InputError: a file is not from ``mine``, the corpus lacks a passage, or the set has none of the queries.
     """
-    if not paths:
-        yield data.joined
+    if not negative_paths:
+        yield release_set.joined
         return
-    ids = _mined(data, paths)
-    with _database(data.release, {"corpus": (data.configs.corpus, "corpus")}) as (con, files):
-        con.register("ids", ids)
-        con.execute(_FIND, files)
+    mined_ids = _read_mined_ids(release_set, negative_paths)
+    # Look up the texts of all mined passages once, then add them batch by batch.
+    with _open_database(release_set.release, {"corpus": (release_set.configs.corpus, "corpus")}) as (
+        connection,
+        parquet_files,
+    ):
+        connection.register("mined_ids", mined_ids)
+        connection.execute(_COLLECT_MINED, parquet_files)
 
-        def joined(split: str) -> Batches:
-            for batch in data.joined(split):
-                mined = dict(con.execute(_OF, {"queries": batch["query_id"].to_pylist()}).fetchall())
+        def read_joined(split: str) -> Batches:
+            for batch in release_set.joined(split):
+                query_ids = batch["query_id"].to_pylist()
+                mined_passages = dict(connection.execute(_SELECT_MINED, {"queries": query_ids}).fetchall())
                 rows = batch.select(JOINED.names).to_pylist()
                 for row in rows:
-                    positive = {passage["docid"] for passage in row["positive_passages"]}
-                    every = [*mined.get(row["query_id"], ()), *row["negative_passages"]]
-                    distinct = {passage["docid"]: passage for passage in every if passage["docid"] not in positive}
-                    row["negative_passages"] = [*distinct.values()]
+                    row["negative_passages"] = _merge_negatives(row, mined_passages.get(row["query_id"], []))
                 yield pa.RecordBatch.from_pylist(rows, JOINED)
 
-        yield joined
+        yield read_joined
 
 
-def _mined(data: ReleaseSet, paths: Sequence[Path]) -> pa.Table:
+def _merge_negatives(row: dict[str, Any], mined_passages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the mined passages, then the negatives of a joined row: each passage once, and no positive."""
+    positive_ids = {passage["docid"] for passage in row["positive_passages"]}
+    negatives: dict[str, dict[str, Any]] = {}
+    for passage in mined_passages + row["negative_passages"]:
+        if passage["docid"] not in positive_ids:
+            negatives[passage["docid"]] = passage
+    return list(negatives.values())
+
+
+def _read_mined_ids(release_set: ReleaseSet, negative_paths: Sequence[Path]) -> pa.Table:
     """Return a row for each (query, passage) pair of the files, in order, checked against the release."""
-    mined: dict[str, dict[str, None]] = {}
-    for path in paths:
-        rows = read_negative_ids(path)
-        data.expect_passages({docid for _, ids, _ in rows for docid in ids}, path)
-        for query, ids, _ in rows:
-            mined.setdefault(query, {}).update(dict.fromkeys(ids))
-    batches = (batch for split in data.query_splits() for batch in data.queries(split))
-    if all(mined.keys().isdisjoint(batch["_id"].to_pylist()) for batch in batches):
-        raise InputError(f"has no query of {data.release.path}; mine negatives for this release", path=paths[0])
-    pairs = [(query, docid) for query, ids in mined.items() for docid in ids]
+    passages_by_query: dict[str, dict[str, None]] = {}  # dictionaries, because they keep the order and each id once
+    for negative_path in negative_paths:
+        rows = read_negative_ids(negative_path)
+        file_ids: set[str] = set()
+        for query_id, passage_ids, _ in rows:
+            file_ids.update(passage_ids)
+            passages_by_query.setdefault(query_id, {}).update(dict.fromkeys(passage_ids))
+        release_set.expect_passages(file_ids, negative_path)
+    # Negatives of another release or split would be dropped silently.
+    if not _has_any_query(release_set, passages_by_query):
+        message = f"has no query of {release_set.release.path}; mine negatives for this release"
+        raise InputError(message, path=negative_paths[0])
+    # The line number keeps the order of the passages through the join in DuckDB.
+    query_column: list[str] = []
+    passage_column: list[str] = []
+    for query_id, query_passages in passages_by_query.items():
+        query_column += [query_id] * len(query_passages)
+        passage_column += query_passages
     return pa.table(
-        {"query": [query for query, _ in pairs], "docid": [docid for _, docid in pairs], "line": range(len(pairs))},
+        {"query": query_column, "docid": passage_column, "line": range(len(query_column))},
         pa.schema({"query": pa.string(), "docid": pa.string(), "line": pa.int64()}),
     )
+
+
+def _has_any_query(release_set: ReleaseSet, query_ids: Collection[str]) -> bool:
+    """True if the set has one of the queries."""
+    for split in release_set.query_splits():
+        for batch in release_set.queries(split):
+            if any(query_id in query_ids for query_id in batch["_id"].to_pylist()):
+                return True
+    return False

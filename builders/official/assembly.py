@@ -40,11 +40,11 @@ from builders.sources.source_files import split_of
 from builders.store.draft import describe_files
 from builders.store.layout import SPLITS
 
-_TAIL = 1 << 12
-_MAP = re.compile(rb'(\s*\{\s*)"\d+"(\s*:\s*)"\w*"')
+_TAIL_BYTES = 1 << 12  # bytes at the end of a file that are read to find its closing brackets
+_MAP_START = re.compile(rb'(\s*\{\s*)"\d+"(\s*:\s*)"\w*"')
 _MAP_END = re.compile(rb"\s*\}\s*\Z")
-_WRAP = re.compile(rb'\s*\{\s*"data"\s*:\s*\[\s*')
-_WRAP_END = re.compile(rb"\s*\]\s*\}\s*\Z")
+_WRAP_START = re.compile(rb'\s*\{\s*"data"\s*:\s*\[\s*')  # {"data": [
+_WRAP_END = re.compile(rb"\s*\]\s*\}\s*\Z")  # ]}
 
 
 def build_from_archives(archives: Sequence[Path], out: Path, skip_bad_lines: bool = False) -> dict[str, Any]:
@@ -58,90 +58,112 @@ def build_from_archives(archives: Sequence[Path], out: Path, skip_bad_lines: boo
     """
     with open_work(out, skip_bad_lines) as work:
         (work.folder / "unpacked").mkdir()
-        files = find_members(archives, work.folder / "unpacked")
-        check_files(files)
-        convert(work, files)
+        official_files = find_members(archives, work.folder / "unpacked")
+        check_files(official_files)
+        convert(work, official_files)
         draft = work.draft
-        options = {"skipped_lines": work.findings.list_skipped(draft)} if work.findings.skipped else {}
-        draft.stats["official"] = {"files": {file.name: file.rows for file in files}, **work.findings.described()}
-        single = [(archive.name, archive) for archive in archives if not archive.is_dir()]
-        inside = [(file.name, file.path) for file in files if file.archive.is_dir()]
-        draft.build = {"verb": "official", "options": options, "sources": describe_files([*single, *inside])}
+        options: dict[str, Any] = {}
+        if work.findings.skipped:
+            options["skipped_lines"] = work.findings.list_skipped(draft)
+        rows_by_file = {official_file.name: official_file.rows for official_file in official_files}
+        draft.stats["official"] = {"files": rows_by_file, **work.findings.described()}
+        # The sources are the archives and single files, and the files of folders.
+        sources = [(archive.name, archive) for archive in archives if not archive.is_dir()]
+        sources += [
+            (official_file.name, official_file.path)
+            for official_file in official_files
+            if official_file.archive.is_dir()
+        ]
+        draft.build = {"verb": "official", "options": options, "sources": describe_files(sources)}
     return draft.stats
 
 
-def convert(work: Work, files: list[OfficialFile]) -> None:
+def convert(work: Work, official_files: list[OfficialFile]) -> None:
     """Write the release's configs."""
     by_role: dict[str, list[OfficialFile]] = defaultdict(list)
-    for file in files:
-        by_role[file.role].append(file)
+    for official_file in official_files:
+        by_role[official_file.role].append(official_file)
     splits = {name: Split(name) for name in SPLITS}
     read_corpus(work, by_role)  # passage_collection.json, part-00 ..., passage2id.map.json
-    for file in [file for file in files if file.role in splits]:  # train.json, dev.json, test1.json ...
-        read_questions(work, file, splits[file.role])
-    for file in [*by_role["ids"], *by_role["queries"]]:  # q2qid.dev.json, dev.q.format
-        split = splits[str(split_of(file.name))]
+    for official_file in official_files:
+        if official_file.role in splits:  # train.json, dev.json, test1.json ...
+            read_questions(work, official_file, splits[official_file.role])
+    for official_file in by_role["ids"] + by_role["queries"]:  # q2qid.dev.json, dev.q.format
+        split = splits[str(split_of(official_file.name))]
         if not split.by_id:  # unless dev.json or an earlier list has the questions
-            read_question_list(work, file, split)
-    if training := [*by_role["dual"], *by_role["cross"]]:  # dual.train.tsv, cross.train.tsv
-        read_training(work, training, splits["train"])
+            read_question_list(work, official_file, split)
+    training_files = by_role["dual"] + by_role["cross"]  # dual.train.tsv, cross.train.tsv
+    if training_files:
+        read_training(work, training_files, splits["train"])
     read_top50(work, by_role, splits["dev"])  # dev.retrieval.top50.res.tsv, dev.retrieval.top50.res.id_map.tsv
     for split in splits.values():
         write_questions(work, split)
         log.info("%s: %d questions", split.name, len(split.by_id))
 
 
-def check_files(files: list[OfficialFile]) -> None:
+def check_files(official_files: list[OfficialFile]) -> None:
     """Check the names of the official files, and their first bytes.
 
     Raises :class:`InputError` for an empty list, a repeated or unsafe name, an empty file, a byte order mark, or CR LF.
     """
-    if not files:
+    if not official_files:
         raise InputError(
             "--archive has no official file; expected passage_collection.json, train.json, dev.json, part-00 ..."
         )
     names: set[str] = set()
-    for file in files:
-        if file.name in names:
-            raise file.error(f"is a second file with the name {file.name}; give each file once")
-        if problem := problem_of(file.name):  # the manifest and stats.json will contain this name
-            raise file.error(problem)
-        names.add(file.name)
-        if not (head := file.read(HEAD)):
-            raise file.error("is empty")
+    for official_file in official_files:
+        # Two files of the same name come from two archives, or from an archive and a folder.
+        if official_file.name in names:
+            raise official_file.error(f"is a second file with the name {official_file.name}; give each file once")
+        problem = problem_of(official_file.name)  # the manifest and stats.json will contain this name
+        if problem:
+            raise official_file.error(problem)
+        names.add(official_file.name)
+        head = official_file.read(HEAD)
+        if not head:
+            raise official_file.error("is empty")
         if head.startswith(GZIP):
-            raise file.error("is compressed by gzip; decompress the file first")
-        expect_no_archive(head, file.shown)
-        expect_utf8(head, file.shown)
+            raise official_file.error("is compressed by gzip; decompress the file first")
+        expect_no_archive(head, official_file.shown)
+        expect_utf8(head, official_file.shown)
         if head.startswith(BOM):
-            raise file.error("begins with a byte order mark; expected the unchanged official file")
-        if file.role in TSV and head.split(b"\n", 1)[0].endswith(b"\r"):
-            raise file.error("lines end in CR LF; expected LF, as in the official files", 1)
+            raise official_file.error("begins with a byte order mark; expected the unchanged official file")
+        first_line = head.split(b"\n", 1)[0]
+        if official_file.role in TSV and first_line.endswith(b"\r"):
+            raise official_file.error("lines end in CR LF; expected LF, as in the official files", 1)
 
 
-def read_map(work: Work, files: list[OfficialFile]) -> tuple[npt.NDArray[np.int64], Keys] | None:
+def read_map(work: Work, official_files: list[OfficialFile]) -> tuple[npt.NDArray[np.int64], Keys] | None:
     """Return the map's ascending line numbers, shape (n,), and passage ids, shape (n, 2). None if there is no map.
 
     Raises :class:`InputError` for a second map, and for a file that is not a map.
     """
-    if not files:
+    if not official_files:
         return None
-    if len(files) > 1:
-        raise files[1].error(f"is a second map; the first is {files[0].name}; give one map")
-    file = files[0]
-    start, end = _MAP.match(file.read(HEAD)), _MAP_END.search(file.read(_TAIL, -_TAIL))
-    if start is None or end is None:
-        raise file.error('expected one JSON object {"0": passage id, "1": passage id, ...}')
-    span = (len(start[1]), file.size - len(end[0]))
-    blocks = [found for found, _ in work.parsed(file, parse_map, span=span, cut=MAP_CUT)]
-    lines = np.concatenate([np.asarray(numbers, np.int64) for numbers, _ in blocks])
-    ids = np.concatenate([as_keys(digests) for _, digests in blocks])
-    file.rows = len(lines)
-    order = np.argsort(lines, kind="stable")
-    work.findings.add("entries of passage2id.map.json out of order", int((np.diff(lines) != 1).sum()))
-    if not np.diff(lines[order]).all():
-        raise file.error("has a line number twice; expected every line number once")
-    return lines[order], ids[order]
+    if len(official_files) > 1:
+        raise official_files[1].error(f"is a second map; the first is {official_files[0].name}; give one map")
+    official_file = official_files[0]
+    opening = _MAP_START.match(official_file.read(HEAD))
+    closing = _MAP_END.search(official_file.read(_TAIL_BYTES, -_TAIL_BYTES))
+    if opening is None or closing is None:
+        raise official_file.error('expected one JSON object {"0": passage id, "1": passage id, ...}')
+    # Read the pairs between the braces.
+    span = (len(opening[1]), official_file.size - len(closing[0]))
+    line_blocks: list[npt.NDArray[np.int64]] = []
+    id_blocks: list[Keys] = []
+    for (block_lines, block_ids), _ in work.parsed(official_file, parse_map, span=span, cut=MAP_CUT):
+        line_blocks.append(np.asarray(block_lines, np.int64))
+        id_blocks.append(as_keys(block_ids))
+    line_numbers = np.concatenate(line_blocks)
+    ids = np.concatenate(id_blocks)
+    official_file.rows = len(line_numbers)
+    # Sort the pairs by line number, for binary search.
+    work.findings.add("entries of passage2id.map.json out of order", int((np.diff(line_numbers) != 1).sum()))
+    order = np.argsort(line_numbers, kind="stable")
+    line_numbers = line_numbers[order]
+    if not np.diff(line_numbers).all():  # a difference of 0
+        raise official_file.error("has a line number twice; expected every line number once")
+    return line_numbers, ids[order]
 
 
 def read_corpus(work: Work, by_role: Mapping[str, list[OfficialFile]]) -> None:
@@ -150,49 +172,70 @@ def read_corpus(work: Work, by_role: Mapping[str, list[OfficialFile]]) -> None:
     ``passage_collection.json`` is read first, then the files ``part-00``, ``part-01`` and so on.
     """
     collections = by_role["passages"]
-    parts = sorted(by_role["part"], key=lambda file: file.name.rsplit("/", 1)[-1])
-    by_line = read_map(work, by_role["map"])
+    parts = sorted(by_role["part"], key=lambda official_file: official_file.name.rsplit("/", 1)[-1])
+    id_map = read_map(work, by_role["map"])
     if not collections and not parts:
         return
+    # Passages of the collection have their own ids.
     corpus = Corpus(work.draft)
-
-    def write(file: OfficialFile, keys: Keys, block: Texts) -> None:
-        new = work.passages.add(keys, as_keys(block.digests), work.findings)
-        file.rows = (file.rows or 0) + len(keys)
-        corpus.write(keys[new], block.texts.filter(pa.array(new)))
-
-    for file in collections:
-        for block, _ in _passages(work, file):
-            write(file, as_keys(block.ids), block)
-    numbers = [part.name[-2:] for part in parts]
-    if by_line is not None and numbers != [f"{n:02d}" for n in range(len(parts))]:
-        found = ", ".join(numbers)
-        log.warning("ids are MD5s, because the map needs each of the parts 00, 01 ... once; found %s", found)
-        by_line = None
-    line = 0  # lines of the earlier parts, with skipped lines
-    for file in parts:
-        for (columns, _), lines in work.parsed(file, functools.partial(parse_tsv, role="part")):
-            block = columns["passage"]
-            keys = as_keys(block.digests)
-            if by_line is not None:
-                wanted = line + lines - 1
-                nearest = np.minimum(np.searchsorted(by_line[0], wanted), len(by_line[0]) - 1)
-                named = by_line[0][nearest] == wanted
-                work.findings.add("lines without an entry in passage2id.map.json", int((~named).sum()))
-                keys = np.where(named[:, None], by_line[1][nearest], keys)
-            write(file, keys, block)
-        line += (file.rows or 0) + len(work.findings.skipped.get(file.name, ()))
-    if by_line is not None and line:
-        beyond = max(0, int(by_line[0][-1]) + 1 - line)
-        work.findings.add("entries of passage2id.map.json without a line in the parts", beyond)
+    for official_file in collections:
+        for block, _ in _read_collection(work, official_file):
+            _write_passages(work, corpus, official_file, as_keys(block.ids), block)
+    # The map numbers the lines of all parts, so it is useless if a part is missing or repeated.
+    part_numbers = [part.name[-2:] for part in parts]
+    if id_map is not None and part_numbers != [f"{number:02d}" for number in range(len(parts))]:
+        log.warning(
+            "ids are MD5s, because the map needs each of the parts 00, 01 ... once; found %s", ", ".join(part_numbers)
+        )
+        id_map = None
+    line_count = _read_parts(work, corpus, parts, id_map)
+    if id_map is not None and line_count:
+        map_lines, _ = id_map
+        surplus_entries = max(0, int(map_lines[-1]) + 1 - line_count)
+        work.findings.add("entries of passage2id.map.json without a line in the parts", surplus_entries)
     work.draft.stats["collections"]["corpus"] = corpus.lengths.summary()
 
 
-def _passages(work: Work, file: OfficialFile) -> Iterator[tuple[Texts, Lines]]:
+def _read_parts(
+    work: Work, corpus: Corpus, parts: list[OfficialFile], id_map: tuple[npt.NDArray[np.int64], Keys] | None
+) -> int:
+    """Write the passages of ``part-00``, ``part-01`` and so on. Return the number of lines, with skipped lines.
+
+    The map numbers the lines of all parts from 0. A passage without an entry in the map gets the MD5 of its text.
+    """
+    earlier_lines = 0  # lines of the earlier parts
+    for official_file in parts:
+        for (columns, _), line_numbers in work.parsed(official_file, functools.partial(parse_tsv, role="part")):
+            block = columns["passage"]
+            keys = as_keys(block.digests)
+            if id_map is not None:
+                map_lines, map_ids = id_map
+                # Find the entry of each line by binary search.
+                wanted_lines = earlier_lines + line_numbers - 1
+                positions = np.minimum(np.searchsorted(map_lines, wanted_lines), len(map_lines) - 1)
+                is_mapped = map_lines[positions] == wanted_lines
+                work.findings.add("lines without an entry in passage2id.map.json", int((~is_mapped).sum()))
+                keys = np.where(is_mapped[:, None], map_ids[positions], keys)
+            _write_passages(work, corpus, official_file, keys, block)
+        skipped_lines = work.findings.skipped.get(official_file.name, [])
+        earlier_lines += (official_file.rows or 0) + len(skipped_lines)
+    return earlier_lines
+
+
+def _write_passages(work: Work, corpus: Corpus, official_file: OfficialFile, keys: Keys, block: Texts) -> None:
+    """Write the new passages of a block, and count the block's rows. ``keys`` are the ids of the passages."""
+    is_new = work.passages.add(keys, as_keys(block.digests), work.findings)
+    official_file.rows = (official_file.rows or 0) + len(keys)
+    corpus.write(keys[is_new], block.texts.filter(pa.array(is_new)))
+
+
+def _read_collection(work: Work, official_file: OfficialFile) -> Iterator[tuple[Texts, Lines]]:
     """Return the blocks of ``passage_collection.json``: JSON lines, or one ``{"data": [...]}``."""
-    opening, end = _WRAP.match(file.read(HEAD)), _WRAP_END.search(file.read(_TAIL, -_TAIL))
-    if not opening:
-        return work.parsed(file, parse_passages)
-    if end is None or opening.end() + len(end[0]) >= file.size:
-        raise file.error('is cut short or empty; expected passages in {"data": [...]}')
-    return work.parsed(file, parse_wrapped, span=(opening.end(), file.size - len(end[0])), cut=ROW_CUT)
+    opening = _WRAP_START.match(official_file.read(HEAD))
+    if opening is None:
+        return work.parsed(official_file, parse_passages)
+    closing = _WRAP_END.search(official_file.read(_TAIL_BYTES, -_TAIL_BYTES))
+    if closing is None or opening.end() + len(closing[0]) >= official_file.size:
+        raise official_file.error('is cut short or empty; expected passages in {"data": [...]}')
+    span = (opening.end(), official_file.size - len(closing[0]))
+    return work.parsed(official_file, parse_wrapped, span=span, cut=ROW_CUT)

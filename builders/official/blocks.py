@@ -53,23 +53,28 @@ class Findings:
     examples: dict[str, list[str]] = field(default_factory=dict)
     skipped: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
 
-    def add(self, what: str, times: int = 1, example: str | None = None) -> None:
-        """Add ``times`` to the count of ``what``. Store the example unless ``what`` has three examples."""
+    def add(self, finding: str, times: int = 1, example: str | None = None) -> None:
+        """Add ``times`` to the count of a finding. Store the example unless the finding has three examples."""
         if times:
-            self.counts[what] = self.counts.get(what, 0) + times
-        if example is not None and len(shown := self.examples.setdefault(what, [])) < _EXAMPLES:
-            shown.append(example)
+            self.counts[finding] = self.counts.get(finding, 0) + times
+        if example is None:
+            return
+        finding_examples = self.examples.setdefault(finding, [])
+        if len(finding_examples) < _EXAMPLES:
+            finding_examples.append(example)
 
-    def add_ids(self, what: str, ids: Keys, wrong: Flags) -> None:
-        """Count the ids that are ``wrong``, with the first wrong id as the example."""
-        self.add(what, int(wrong.sum()), *hex_ids(ids[wrong][:1]))
+    def add_ids(self, finding: str, ids: Keys, is_wrong: Flags) -> None:
+        """Count the ids whose flag is set, with the first such id as the example."""
+        wrong_ids = ids[is_wrong]
+        example = hex_ids(wrong_ids[:1])[0] if len(wrong_ids) else None
+        self.add(finding, len(wrong_ids), example)
 
-    def skip(self, file: OfficialFile, line: int, message: str) -> None:
+    def skip(self, file: OfficialFile, line_number: int, message: str) -> None:
         """Skip a line of a file. Raises :class:`InputError` if lines may not be skipped."""
         if not self.skips:
-            raise file.error(message, line)
-        self.skipped.setdefault(file.name, []).append((line, message))
-        self.add(f"bad lines of {file.name} (skipped)", 1, f"line {line}: {message}")
+            raise file.error(message, line_number)
+        self.skipped.setdefault(file.name, []).append((line_number, message))
+        self.add(f"bad lines of {file.name} (skipped)", 1, f"line {line_number}: {message}")
 
     def described(self) -> dict[str, Any]:
         """Return the findings for ``stats.json``."""
@@ -77,11 +82,11 @@ class Findings:
 
     def list_skipped(self, draft: Draft) -> int:
         """Write the list of skipped lines to :data:`SKIPPED` in the release. Return the number of lines."""
-        rows = [
-            f"{name}\t{line}\t{' '.join(what.split())}\n"
-            for name, found in self.skipped.items()
-            for line, what in found
-        ]
+        rows: list[str] = []
+        for name, skipped_lines in self.skipped.items():
+            for line_number, message in skipped_lines:
+                one_line_message = " ".join(message.split())
+                rows.append(f"{name}\t{line_number}\t{one_line_message}\n")
         (draft.folder / SKIPPED).parent.mkdir()
         write_text(draft.folder / SKIPPED, "file\tline\twhat\n" + "".join(rows))
         draft.add_file(SKIPPED)
@@ -98,24 +103,26 @@ class Passages:
     def __init__(self) -> None:
         self.ids = NumberedIds()  # the number of an id is its row in the corpus
         # For ids that differ from the MD5 of their text: id -> MD5, and MD5 -> first id.
-        self._digests, self._ids_by_digest = IdMap(), IdMap()
+        self._digests = IdMap()
+        self._ids_by_digest = IdMap()
 
     def add(self, ids: Keys, digests: Keys, findings: Findings) -> Flags:
         """Add passages. Return True for each new passage; shape (n,)."""
-        new = self.ids.add(ids)[1]
-        other = new & (ids != digests).any(axis=1)
-        if other.any():
-            self._digests.add(ids[other], digests[other])
-            self._ids_by_digest.add(digests[other], ids[other])
-            findings.add_ids("passages whose id is not the MD5 of their text", ids, other)
-        findings.add("passages whose id occurred before (skipped)", int((~new).sum()))
-        changed = ~new & self.differ(ids, digests)
-        findings.add_ids("passages whose id occurred before with another text (skipped)", ids, changed)
-        return new
+        _, is_new = self.ids.add(ids)
+        has_other_id = is_new & (ids != digests).any(axis=1)
+        if has_other_id.any():
+            self._digests.add(ids[has_other_id], digests[has_other_id])
+            self._ids_by_digest.add(digests[has_other_id], ids[has_other_id])
+            findings.add_ids("passages whose id is not the MD5 of their text", ids, has_other_id)
+        findings.add("passages whose id occurred before (skipped)", int((~is_new).sum()))
+        has_changed_text = ~is_new & self.differ(ids, digests)
+        findings.add_ids("passages whose id occurred before with another text (skipped)", ids, has_changed_text)
+        return is_new
 
     def differ(self, ids: Keys, digests: Keys) -> Flags:
         """Return True for each id whose text in the collection has an MD5 other than ``digests``; shape (n,)."""
-        return np.asarray(self.has(ids) & (self._digests.get(ids, ids) != digests).any(axis=1))
+        stored_digests = self._digests.get(ids, ids)
+        return np.asarray(self.has(ids) & (stored_digests != digests).any(axis=1))
 
     def has(self, ids: Keys) -> Flags:
         """Return True for each id that is a passage of the collection; shape (n,)."""
@@ -130,47 +137,55 @@ _Parser = Callable[[bytes], Any]
 Lines = npt.NDArray[np.int64]
 
 
-def _good_lines(data: bytes, parse: _Parser) -> tuple[bytes, list[BadLine]]:
-    good: list[bytes] = []
-    bad: list[BadLine] = []
+def _split_good_and_bad(data: bytes, parse: _Parser) -> tuple[bytes, list[BadLine]]:
+    """Parse each line of a block alone. Return the good lines as a block, and the errors of the bad lines."""
+    good_lines: list[bytes] = []
+    bad_lines: list[BadLine] = []
     for number, line in enumerate(lines_of(data)):
         try:
             parse(line + b"\n")
-            good.append(line + b"\n")
+            good_lines.append(line + b"\n")
         except BadLine as error:
-            bad.append(BadLine(error.message, number))
-    return b"".join(good), bad
+            bad_lines.append(BadLine(error.message, number))
+    return b"".join(good_lines), bad_lines
 
 
-def _blocks(source: OfficialFile, start: int, stop: int, cut: re.Pattern[bytes]) -> Iterator[bytes]:
+def _read_blocks(source: OfficialFile, start: int, stop: int, cut: re.Pattern[bytes]) -> Iterator[bytes]:
     """Yield the bytes from ``start`` to ``stop`` in blocks of about 8 MB. Each block ends after a match of ``cut``.
 
     Raises :class:`InputError` if 256 MB have no match.
     """
-    data = b""
+    pending = b""  # the start of a row whose end is not read yet
     with open(source.path, "rb") as file:
         file.seek(start)
-        while part := file.read(min(BLOCK_BYTES, stop - file.tell())):
-            data += part
-            if end := max((match.end() for match in cut.finditer(data)), default=0):
-                yield data[:end]
-                data = data[end:]
-            elif len(data) > LONGEST_ROW:
+        while True:
+            new_data = file.read(min(BLOCK_BYTES, stop - file.tell()))
+            if not new_data:
+                break
+            pending += new_data
+            # Yield up to the last boundary of rows. The rest waits for the next bytes.
+            last_cut = max((match.end() for match in cut.finditer(pending)), default=0)
+            if last_cut:
+                yield pending[:last_cut]
+                pending = pending[last_cut:]
+            elif len(pending) > LONGEST_ROW:
                 raise source.error("has a row of over 256 MB; expected shorter rows")
-    if data:
-        yield data
+    if pending:
+        yield pending
 
 
 class Corpus:
     """Writer of the config ``corpus``. Titles are empty."""
 
     def __init__(self, draft: Draft) -> None:
-        self._rows, self.lengths = draft.writer("corpus", "corpus"), LengthCounter()
+        self._rows = draft.writer("corpus", "corpus")
+        self.lengths = LengthCounter()
 
     def write(self, ids: Keys, texts: pa.StringArray) -> None:
         """Append passages, and count their characters."""
         self.lengths.add(pc.utf8_length(texts).to_numpy())
-        self._rows.write(pa.table([hex_ids(ids), [""] * len(texts), texts], schema=CORPUS))
+        titles = [""] * len(texts)
+        self._rows.write(pa.table([hex_ids(ids), titles, texts], schema=CORPUS))
 
 
 @dataclass
@@ -191,36 +206,41 @@ class Work:
         ``parse`` is a function of :mod:`.official_formats`. ``span`` is the byte range to read: start and end. Blocks
         end after a match of ``cut``. Raises :class:`InputError` for a bad line, unless bad lines are skipped.
         """
-        low, high = span or (0, file.size)
-        line = 1 + file.read(low).count(b"\n")
-        with progress(total=high - low, unit="B", label=file.name.rsplit("/", 1)[-1]) as bar:
-            for data in _blocks(file, low, high, cut):
+        start, stop = span or (0, file.size)
+        first_line = 1 + file.read(start).count(b"\n")  # line number of the block's first line
+        with progress(total=stop - start, unit="B", label=file.name.rsplit("/", 1)[-1]) as bar:
+            for data in _read_blocks(file, start, stop, cut):
+                # Parse the whole block, and single lines only if the block has a bad line.
+                bad_lines: list[BadLine] = []
                 try:
-                    found, bad = parse(data), list[BadLine]()
+                    parsed = parse(data)
                 except BadLine as error:
+                    # Rows that are not lines cannot be skipped.
                     if not self.findings.skips or cut is not LINE_CUT:
-                        raise file.error(error.message, line + error.line) from None
-                    good, bad = _good_lines(data, parse)
-                    if not good and line == 1:  # the file probably has a wrong name
-                        raise file.error(f"has no line in the right format; first error: {bad[0].message}", 1) from None
-                    found = parse(good)
-                for each in bad:
-                    self.findings.skip(file, line + each.line, each.message)
-                yield found, np.delete(np.arange(line, line + len(lines_of(data))), [each.line for each in bad])
-                line += data.count(b"\n")  # a block of the map may end within a line
+                        raise file.error(error.message, first_line + error.line) from None
+                    good_data, bad_lines = _split_good_and_bad(data, parse)
+                    if not good_data and first_line == 1:  # the file probably has a wrong name
+                        message = f"has no line in the right format; first error: {bad_lines[0].message}"
+                        raise file.error(message, 1) from None
+                    parsed = parse(good_data)
+                for bad_line in bad_lines:
+                    self.findings.skip(file, first_line + bad_line.line, bad_line.message)
+                line_numbers = np.arange(first_line, first_line + len(lines_of(data)))
+                yield parsed, np.delete(line_numbers, [bad_line.line for bad_line in bad_lines])
+                first_line += data.count(b"\n")  # a block of the map may end within a line
                 bar.update(len(data))
 
     def columns(self, file: OfficialFile) -> tuple[dict[str, Numbers], npt.NDArray[np.int8]]:
         """Read a TSV. Return the numbers of its texts by column, and the labels. Sets ``file.rows``."""
         numbers: dict[str, list[Numbers]] = defaultdict(list)
         labels: list[int] = []
-        for (columns, more), _ in self.parsed(file, functools.partial(parse_tsv, role=file.role)):
+        for (columns, block_labels), _ in self.parsed(file, functools.partial(parse_tsv, role=file.role)):
             for name, column in columns.items():
                 numbers[name].append(self.number(column))
-            labels += more
-        texts = {name: np.concatenate(found) for name, found in numbers.items()}
-        file.rows = len(next(iter(texts.values())))
-        return texts, np.array(labels, np.int8)
+            labels += block_labels
+        text_numbers = {name: np.concatenate(blocks) for name, blocks in numbers.items()}
+        file.rows = len(text_numbers["query"])  # all columns have the same length
+        return text_numbers, np.array(labels, np.int8)
 
     def number(self, column: Texts) -> Numbers:
         """Return the numbers of a column's texts."""

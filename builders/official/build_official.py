@@ -78,7 +78,8 @@ def build_official(
             dureader-retrieval-baseline-dataset.tar.gz test1.json --out build/release
         python -m builders official --copy mteb/DuRetrieval --out build/mteb
     """
-    if [bool(archive), bool(copy), list is not None].count(True) != 1:
+    source_count = [bool(archive), bool(copy), list is not None].count(True)
+    if source_count != 1:
         raise UsageError("expected one of --archive, --copy and --list")
     if list is not None:
         from builders.sources.archives import archives_report, read_archives
@@ -93,6 +94,7 @@ def build_official(
     from builders.store.manifest import read_stats
     from builders.store.reader import open_release
 
+    # If an earlier call with the same input and options has written the release, nothing is built.
     call = None
     if is_kept(out):
         inputs = {"copy": copy_input(copy)} if copy else {"archive": archives_input(archive)}
@@ -106,7 +108,8 @@ def build_official(
         from builders.official.assembly import build_from_archives
 
         stats = build_from_archives(archive, out, skip_bad_lines)
-    record_finished(out, call, checksums=known_checksums(out, open_release(out).manifest.files))
+    checksums = known_checksums(out, open_release(out).manifest.files)
+    record_finished(out, call, checksums=checksums)
     return _open_reported(out, stats)
 
 
@@ -117,13 +120,13 @@ def _open_reported(out: Path, stats: dict[str, Any]) -> "WrittenRelease":
     from builders.store.table3 import table3_tables, table3_text
     from builders.store.written_release import open_written
 
-    lines = []
+    lines: list[str] = []
     if "copy" in stats:
         findings: dict[str, Any] = stats["copy"]
         lines += ["", differences_text(findings)]
     else:
         findings = stats["official"]
-    rows = []
+    rows: list[list[Any]] = []
     for description, count in findings["findings"].items():
         examples = findings["examples"].get(description, [])
         lines.append("; ".join([f"{description}: {count:,}", *examples]))

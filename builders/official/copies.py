@@ -6,11 +6,13 @@
 the same columns also work. A text's id is its MD5. Ids of the copy that differ from this MD5 are counted.
 """
 
+import gzip
+import io
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import IO, Any, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -20,12 +22,12 @@ from msgspec import Struct
 
 from builders.core.cache import cached_sha256
 from builders.core.errors import InputError, log
-from builders.core.files import expect_inside, is_parquet, reading
+from builders.core.files import BOM, expect_inside, is_parquet, numbered_lines, open_text, reading
 from builders.core.finished_outputs import UNKNOWN, VerbInput
 from builders.core.hub import OTHER_HUB, clear_errors, commit_in, need_hub
 from builders.core.progress import progress
 from builders.core.tables import text_table
-from builders.core.typed import json_lines, problem_of, typed
+from builders.core.typed import json_of, problem_of, typed
 from builders.official.blocks import Corpus, Work, open_work
 from builders.official.official_formats import texts_of
 from builders.official.questions import Question, Split, ids_in, write_questions
@@ -34,11 +36,11 @@ from builders.store.draft import describe_files
 from builders.store.layout import LONGEST_TEXT, SPLITS, long_text_fault, text_id
 from builders.store.published import published as paper_figures
 
-_DATA = re.compile(r"\.(jsonl(\.gz)?|parquet)$", re.IGNORECASE)  # does not match metadata such as dataset_infos.json
-_REPOSITORY = re.compile(r"([\w.-]{1,96}/[\w.-]{1,96})(?:/(.+))?")
-_ROWS = 256  # rows of a batch; a row with its passages can have 100 kB
-_PASSAGES = 4_096  # passages of a batch
-_NAMES = {"id": "_id", "qid": "query-id", "pid": "corpus-id"}  # C-MTEB's column names -> mteb's column names
+_DATA_NAME = re.compile(r"\.(jsonl(\.gz)?|parquet)$", re.IGNORECASE)  # no metadata such as dataset_infos.json
+_REPOSITORY = re.compile(r"([\w.-]{1,96}/[\w.-]{1,96})(?:/(.+))?")  # ORG/NAME, or ORG/NAME/PATH
+_ROWS_PER_BATCH = 256  # a row with its passages can have 100 kB
+_PASSAGES_PER_BATCH = 4_096
+_MTEB_NAMES = {"id": "_id", "qid": "query-id", "pid": "corpus-id"}  # C-MTEB's column names -> mteb's column names
 
 
 class Passage(Struct, gc=False):
@@ -72,34 +74,72 @@ class Judgment(Struct, gc=False):
 
 T = TypeVar("T", Ranked, Text, Judgment)
 Pair = tuple[bytes, int]  # the MD5 and the number of a text
+# (location, row). The location is the file's name, and the number of the line or row.
+LocatedRows = Iterator[tuple[str, dict[str, Any]]]
 
 
-def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield (place, row) for every row. The place is the file's name, and the number of the line or row."""
-    if is_parquet(path):
-        with reading(path, damaged="is damaged, or not a Parquet file"), pq.ParquetFile(path) as file:
-            rows = (row for batch in file.iter_batches(batch_size=_ROWS) for row in batch.to_pylist())
-            yield from ((f"{path}, row {number}", row) for number, row in enumerate(rows, 1))
-    else:
-        yield from ((f"{path}:{number}", row) for number, row in json_lines(path, dict[str, Any]))
+def _parquet_rows(path: Path) -> LocatedRows:
+    row_number = 0
+    with reading(path, damaged="is damaged, or not a Parquet file"), pq.ParquetFile(path) as file:
+        for batch in file.iter_batches(batch_size=_ROWS_PER_BATCH):
+            for row in batch.to_pylist():
+                row_number += 1
+                yield f"{path}, row {row_number}", row
+
+
+def _json_rows(path: Path, bar: Any = None) -> LocatedRows:
+    """Yield the rows of JSON lines. ``bar`` is moved by the bytes that are read from the file."""
+    with open_text(path) as stream:
+        for line_number, line in numbered_lines(stream, path):
+            # Files with a byte order mark may have been joined, so any line can begin with one.
+            content = line.removeprefix(BOM).rstrip(b"\r\n")
+            if content.strip():
+                yield f"{path}:{line_number}", json_of(content, dict[str, Any], path, line_number)
+            if bar is not None:
+                bar.update(_bytes_read(stream) - bar.n)
+
+
+def _bytes_read(stream: IO[bytes]) -> int:
+    """Return the position in a file of :func:`.open_text`. In a gzipped file, this is the number of compressed bytes.
+
+    The size of the decompressed text is unknown before the end, so a bar of a gzipped file counts compressed bytes.
+    """
+    if isinstance(stream, io.BufferedReader) and isinstance(stream.raw, gzip.GzipFile):
+        compressed_file: Any = stream.raw.fileobj
+        return int(compressed_file.tell())
+    return stream.tell()
+
+
+def _rows(path: Path) -> LocatedRows:
+    return _parquet_rows(path) if is_parquet(path) else _json_rows(path)
+
+
+def _typed_rows(rows: LocatedRows, kind: type[T]) -> Iterator[tuple[str, T]]:
+    """Yield (location, row) with the rows as the type ``kind``, and C-MTEB's columns under mteb's names."""
+    for location, row in rows:
+        renamed_row = {_MTEB_NAMES.get(name, name): value for name, value in row.items()}
+        yield location, typed(renamed_row, kind, location)
 
 
 def rows_of(path: Path, kind: type[T]) -> Iterator[tuple[str, T]]:
-    """Yield (place, row) for every row, decoded as the type ``kind``.
+    """Yield (location, row) for every row, decoded as the type ``kind``.
 
-    Raises :class:`InputError` for a damaged file or a row of another type. The error names the row's place.
+    Raises :class:`InputError` for a damaged file or a row of another type. The error names the row's location.
     """
-    for place, row in _rows(path):
-        yield place, typed({_NAMES.get(name, name): value for name, value in row.items()}, kind, place)
+    return _typed_rows(_rows(path), kind)
 
 
 def _rows_with_bar(path: Path, kind: type[T]) -> Iterator[tuple[str, T]]:
-    """Call :func:`rows_of` with a bar. Only Parquet files have their number of rows, which the time left needs."""
-    row_count = None
+    """Call :func:`rows_of` with a bar, of rows for a Parquet file, and of bytes for JSON lines."""
     if is_parquet(path):
         with reading(path, damaged="is damaged, or not a Parquet file"):
             row_count = pq.read_metadata(path).num_rows
-    yield from progress(rows_of(path, kind), total=row_count, unit="row", label=path.name)
+        yield from progress(rows_of(path, kind), total=row_count, unit="row", label=path.name)
+        return
+    with reading(path):
+        byte_count = path.stat().st_size or None  # a pipe has no size
+    with progress(total=byte_count, unit="B", label=path.name) as bar:
+        yield from _typed_rows(_json_rows(path, bar), kind)
 
 
 def kind_of(path: Path, *names: str) -> str:
@@ -108,17 +148,18 @@ def kind_of(path: Path, *names: str) -> str:
     Corpus and queries have the same columns. They are told apart by the first of ``names`` that contains either
     ``corpus`` or ``quer``. Raises :class:`InputError` for other columns, and for names without exactly one of these.
     """
-    first = next(_rows(path), None)
-    if first is None:
+    first_row = next(_rows(path), None)
+    if first_row is None:
         raise InputError("is empty", path=path)
-    columns = {_NAMES.get(column, column) for column in first[1]}
+    _, row = first_row
+    columns = {_MTEB_NAMES.get(column, column) for column in row}
     if {"query", "positive_passages"} <= columns:
         return "ranking"
     if {"query-id", "corpus-id"} <= columns:
         return "qrels"
     if not {"_id", "text"} <= columns:
-        kinds = "(query, positive_passages), (_id, text) or (query-id, corpus-id, score)"
-        raise InputError(f"has the columns {', '.join(sorted(columns))}; expected {kinds}", path=path)
+        expected = "(query, positive_passages), (_id, text) or (query-id, corpus-id, score)"
+        raise InputError(f"has the columns {', '.join(sorted(columns))}; expected {expected}", path=path)
     for name in map(str.lower, names):
         if ("quer" in name) != ("corpus" in name):
             return "corpus" if "corpus" in name else "queries"
@@ -134,14 +175,17 @@ class CopyFile(NamedTuple):
     split: str
 
 
-def build_copy(words: Sequence[str], out: Path) -> dict[str, Any]:
+def build_copy(sources: Sequence[str], out: Path) -> dict[str, Any]:
     """Build the release ``out`` from copies, and return the content of its ``stats.json``.
 
-    ``words`` are folders, files, or dataset repositories on a hub: ORG/NAME, or ORG/NAME/PATH for a file or folder.
+    ``sources`` are folders, files, or dataset repositories on a hub: ORG/NAME, or ORG/NAME/PATH for a file or folder.
     Raises :class:`InputError` for a wrong or missing file, an error of the hub, or if ``out`` is not a release.
     """
     with open_work(out) as work:
-        files = [found for word in words for found in _files(word)]
+        # Find the files, and sort them by their kind.
+        files: list[CopyFile] = []
+        for source in sources:
+            files += _copy_files(source)
         by_kind: dict[str, list[CopyFile]] = {}
         for file in files:
             by_kind.setdefault(file.kind, []).append(file)
@@ -149,18 +193,20 @@ def build_copy(words: Sequence[str], out: Path) -> dict[str, Any]:
             raise InputError(
                 f"the copy has {', '.join(by_kind)}; expected queries with passages, or corpus, queries and qrels"
                 " (C-MTEB has the qrels of NAME in NAME-qrels)",
-                path=words[0],
+                path=sources[0],
             )
+        # Read the files.
         splits = {name: Split(name, labelled=True) for name in SPLITS}
         if "ranking" in by_kind:
+            passages: list[int] = []
             for split in splits.values():
                 _read_ranking(work, split, [file.path for file in files if file.split == split.name])
-            questions = (question for split in splits.values() for question in split.by_id.values())
-            passages = [n for each in questions for n in (*(text for _, text in each.positives), *each.negatives)]
+                passages += _passages_of(split)
         else:
-            passages = _read_tables(work, splits, **by_kind)
+            passages = _read_tables(work, splits, by_kind["corpus"], by_kind["queries"], by_kind["qrels"])
         if not passages:
-            raise InputError("the copy has no passage; expected a complete copy", path=words[0])
+            raise InputError("the copy has no passage; expected a complete copy", path=sources[0])
+        # Write the release.
         _write_corpus(work, passages)
         for split in splits.values():
             write_questions(work, split)
@@ -168,67 +214,92 @@ def build_copy(words: Sequence[str], out: Path) -> dict[str, Any]:
         draft.stats["copy"] = {**work.findings.described(), "published": published(draft.stats)}
         draft.build = {
             "verb": "official",
-            "options": {"copy": [word if not os.path.exists(word) else Path(word).name for word in words]},
+            "options": {"copy": [_public_name(source) for source in sources]},
             "sources": describe_files((file.shown, file.path) for file in files),
         }
     return draft.stats
 
 
-def _count_titles(work: Work, what: str, passages: Iterable[Passage | Text]) -> None:
+def _public_name(source: str) -> str:
+    """Return the name of a repository, or the name of a local file or folder without its path."""
+    return Path(source).name if os.path.exists(source) else source
+
+
+def _passages_of(split: Split) -> list[int]:
+    """Return the numbers of the passages' texts, with repetitions, in the order of the questions."""
+    texts: list[int] = []
+    for question in split.by_id.values():
+        texts += [text for _, text in question.positives]
+        texts += question.negatives
+    return texts
+
+
+def _count_titles(work: Work, noun: str, passages: Iterable[Passage | Text]) -> None:
     """Count the titles, because a release has none (Section 2.2.2)."""
     for passage in passages:
         if passage.title and str(passage.title).strip():
-            work.findings.add(f"{what} with a title (dropped)", 1, str(passage.title))
+            work.findings.add(f"{noun} with a title (dropped)", 1, str(passage.title))
 
 
-def _number(work: Work, what: str, named: Iterable[tuple[str | int, str]]) -> list[Pair]:
-    """Return (MD5, number) of each text of (id, text) pairs. Skip and count blank or long texts, count wrong ids."""
-    texts = []
-    for name, text in named:
+def _number_texts(work: Work, noun: str, ids_and_texts: Iterable[tuple[str | int, str]]) -> list[Pair]:
+    """Return (MD5, number) of each text. Skip and count blank or long texts, count wrong ids.
+
+    ``noun`` is the word for the texts in findings: passages or queries.
+    """
+    texts: list[bytes] = []
+    for copy_id, text in ids_and_texts:
         if not text.strip():
-            work.findings.add(f"{what} without a text (skipped)", 1, str(name))
+            work.findings.add(f"{noun} without a text (skipped)", 1, str(copy_id))
             continue
         if long_text_fault(text):
-            work.findings.add(f"{what} of more than {LONGEST_TEXT:,} characters (skipped)", 1, str(name))
+            work.findings.add(f"{noun} of more than {LONGEST_TEXT:,} characters (skipped)", 1, str(copy_id))
             continue
-        if name and str(name) != text_id(text):
-            work.findings.add(f"{what} whose id in the copy is not the MD5 of the text", 1, str(name))
+        if copy_id and str(copy_id) != text_id(text):
+            work.findings.add(f"{noun} whose id in the copy is not the MD5 of the text", 1, str(copy_id))
         texts.append(text.encode())
-    column = texts_of(texts, what)
+    column = texts_of(texts, noun)
     return list(zip(ids_in(column.digests), work.number(column).tolist(), strict=True))
 
 
 def judge(work: Work, split: Split, query: Pair, positives: Iterable[Pair]) -> Question:
     """Add positives to a question, and return the question. Questions are in the order of their first rows."""
-    question = split.by_id.get(query[0])
+    query_id, query_text = query
+    question = split.by_id.get(query_id)
     if question is None:
-        question = split.add(*query)
+        question = split.add(query_id, query_text)
     else:
-        what = f"rows of {split.name} whose query occurred before (passages are merged)"
-        work.findings.add(what, 1, query[0].hex())
+        finding = f"rows of {split.name} whose query occurred before (passages are merged)"
+        work.findings.add(finding, 1, query_id.hex())
     question.positives.update(dict.fromkeys(positives))
     return question
 
 
 def _read_ranking(work: Work, split: Split, paths: Iterable[Path]) -> None:
+    """Read queries with their passages into ``split``."""
     for path in paths:
-        for place, row in _rows_with_bar(path, Ranked):
+        for location, row in _rows_with_bar(path, Ranked):
             if not row.query.strip():
-                raise InputError("the query is empty; expected a text", path=place)
-            if fault := long_text_fault(row.query):
-                raise InputError(fault, path=place)
-            (query,) = _number(work, "queries", [(row.query_id, row.query)])
-            _count_titles(work, "passages", [*row.positive_passages, *row.negative_passages])
-            positives, negatives = (
-                _number(work, "passages", ((each.docid, each.text) for each in part))
-                for part in (row.positive_passages, row.negative_passages)
-            )
-            judge(work, split, query, positives).negatives += [text for _, text in negatives]
+                raise InputError("the query is empty; expected a text", path=location)
+            fault = long_text_fault(row.query)
+            if fault:
+                raise InputError(fault, path=location)
+            (query,) = _number_texts(work, "queries", [(row.query_id, row.query)])
+            _count_titles(work, "passages", row.positive_passages + row.negative_passages)
+            positives = _number_passages(work, row.positive_passages)
+            negatives = _number_passages(work, row.negative_passages)
+            question = judge(work, split, query, positives)
+            question.negatives += [text for _, text in negatives]
+    # A later row of the same query can have the positives, so negatives are checked last.
     for question in split.by_id.values():
-        own = {text for _, text in question.positives}
-        both = sum(text in own for text in question.negatives)
-        work.findings.add("negatives that are a positive of their query (skipped)", both)
-        question.negatives = [text for text in dict.fromkeys(question.negatives) if text not in own]
+        positive_texts = {text for _, text in question.positives}
+        contradictions = sum(text in positive_texts for text in question.negatives)
+        work.findings.add("negatives that are a positive of their query (skipped)", contradictions)
+        distinct_negatives = dict.fromkeys(question.negatives)
+        question.negatives = [text for text in distinct_negatives if text not in positive_texts]
+
+
+def _number_passages(work: Work, passages: Iterable[Passage]) -> list[Pair]:
+    return _number_texts(work, "passages", ((passage.docid, passage.text) for passage in passages))
 
 
 def _read_tables(
@@ -238,67 +309,79 @@ def _read_tables(
     queries: Iterable[CopyFile],
     qrels: Iterable[CopyFile],
 ) -> list[int]:
-    passages, questions = _read_texts(work, "passages", corpus), _read_texts(work, "queries", queries)
-    judged: dict[tuple[str, str], list[Pair]] = {}  # (split, query) -> positive passages
+    """Read corpus, queries and judgments into ``splits``. Return the numbers of the passages' texts."""
+    passages = _read_texts(work, "passages", corpus)
+    questions = _read_texts(work, "queries", queries)
+    positives_by_query: dict[tuple[str, str], list[Pair]] = {}  # (split, query) -> positive passages
     for file in qrels:
         for _, row in _rows_with_bar(file.path, Judgment):
             query, passage = str(row.query), str(row.passage)
+            # NaN is no positive score either.
             if not row.score > 0:
                 work.findings.add(f"judgments of {file.split} with a score of 0 (skipped)")
             elif query not in questions or passage not in passages:
-                what = f"judgments of {file.split} whose query or passage the copy lacks (skipped)"
-                work.findings.add(what, 1, f"{query} {passage}")
+                finding = f"judgments of {file.split} whose query or passage the copy lacks (skipped)"
+                work.findings.add(finding, 1, f"{query} {passage}")
             else:
                 if row.score != 1:
                     work.findings.add(f"judgments of {file.split} with another grade than 1 (stored as 1)")
-                judged.setdefault((file.split, query), []).append(passages[passage])
-    for (split, query), positives in judged.items():
+                positives_by_query.setdefault((file.split, query), []).append(passages[passage])
+    for (split, query), positives in positives_by_query.items():
         judge(work, splits[split], questions[query], positives)
-    if unjudged := questions.keys() - {query for _, query in judged}:
-        work.findings.add("queries without a judgment (skipped)", len(unjudged), min(unjudged))
-    numbers = [number for _, number in passages.values()]
-    work.findings.add("passages whose text occurred before (merged)", len(numbers) - len({*numbers}))
-    return numbers
+    judged_queries = {query for _, query in positives_by_query}
+    unjudged_queries = questions.keys() - judged_queries
+    if unjudged_queries:
+        work.findings.add("queries without a judgment (skipped)", len(unjudged_queries), min(unjudged_queries))
+    # Two ids of the copy can have the same text, which becomes one passage.
+    text_numbers = [number for _, number in passages.values()]
+    repeated_count = len(text_numbers) - len(set(text_numbers))
+    work.findings.add("passages whose text occurred before (merged)", repeated_count)
+    return text_numbers
 
 
-def _read_texts(work: Work, what: str, files: Iterable[CopyFile]) -> dict[str, Pair]:
-    found: dict[str, Pair] = {}
+def _read_texts(work: Work, noun: str, files: Iterable[CopyFile]) -> dict[str, Pair]:
+    """Return the texts of corpus or queries by the copy's ids. ``noun`` is passages or queries."""
+    texts_by_id: dict[str, Pair] = {}
     for file in files:
-        for place, row in _rows_with_bar(file.path, Text):
-            _count_titles(work, what, [row])
-            for pair in _number(work, what, [(row.id, row.text)]):
-                if found.setdefault(str(row.id), pair) != pair:
-                    raise InputError(f"the id {str(row.id)!r} has a second text; expected one text", path=place)
-    return found
+        for location, row in _rows_with_bar(file.path, Text):
+            _count_titles(work, noun, [row])
+            for pair in _number_texts(work, noun, [(row.id, row.text)]):  # none for a skipped text
+                if texts_by_id.setdefault(str(row.id), pair) != pair:
+                    raise InputError(f"the id {str(row.id)!r} has a second text; expected one text", path=location)
+    return texts_by_id
 
 
 def _write_corpus(work: Work, passages: Iterable[int]) -> None:
-    corpus, digests = Corpus(work.draft), work.texts.digests()
-    distinct = np.array([*dict.fromkeys(passages)])
-    for start in range(0, len(distinct), _PASSAGES):
-        batch = distinct[start : start + _PASSAGES]
+    """Write the config ``corpus``. ``passages`` are numbers of texts. Each text is written once."""
+    corpus = Corpus(work.draft)
+    digests = work.texts.digests()
+    text_numbers = np.array(list(dict.fromkeys(passages)))
+    for start in range(0, len(text_numbers), _PASSAGES_PER_BATCH):
+        batch = text_numbers[start : start + _PASSAGES_PER_BATCH]
         corpus.write(digests[batch], pa.array(work.texts.get(batch)))
     work.draft.stats["collections"]["corpus"] = corpus.lengths.summary()
 
 
-def copy_input(words: Sequence[str]) -> VerbInput:
+def copy_input(sources: Sequence[str]) -> VerbInput:
     """Describe the copies of a verb: the data files of a local copy, or the commit of a repository on the hub.
 
     If the hub fails, the commit is unknown.
     """
     hashes: dict[str, str] = {}
     problem: InputError | None = None
-    for number, word in enumerate(words, 1):
-        path = Path(word)
-        for name, file in (_local_files(path) if path.exists() else {}).items():
-            with reading(file):
-                hashes[f"{number}: {path.name}/{name}"] = cached_sha256(file)
-        repository = _REPOSITORY.fullmatch(word)
-        if repository and not path.exists():
+    for number, source in enumerate(sources, 1):
+        path = Path(source)
+        if path.exists():
+            for name, file in _local_files(path).items():
+                with reading(file):
+                    hashes[f"{number}: {path.name}/{name}"] = cached_sha256(file)
+            continue
+        repository = _REPOSITORY.fullmatch(source)
+        if repository:
             try:
-                hashes[f"{number}: {word}"] = _repository_info(repository[1]).commit
+                hashes[f"{number}: {source}"] = _repository_info(repository[1]).commit
             except InputError as error:
-                hashes[f"{number}: {word}"] = UNKNOWN
+                hashes[f"{number}: {source}"] = UNKNOWN
                 problem = error
     return VerbInput("the copy", hashes, problem)
 
@@ -312,26 +395,33 @@ def _local_files(path: Path) -> dict[str, Path]:
         name = file.relative_to(path)
         # Hidden folders have the hub client's metadata of downloads.
         is_hidden = any(part.startswith(".") for part in name.parts)
-        if file.is_file() and _DATA.search(name.name) and not is_hidden:
+        if file.is_file() and _DATA_NAME.search(name.name) and not is_hidden:
             files[name.as_posix()] = expect_inside(file, path)
     if not files:
         raise InputError("has no .jsonl, .jsonl.gz or .parquet file", path=path)
     return files
 
 
-def _files(word: str) -> list[CopyFile]:
-    path, place = Path(word), ""
+def _copy_files(source: str) -> list[CopyFile]:
+    """Return the data files of a folder, a file, or a repository on the hub, which is downloaded."""
+    path = Path(source)
+    repository = _REPOSITORY.fullmatch(source)
+    folder_name = ""  # the first part of the files' names in the manifest
     if path.exists():
-        files = _local_files(path)
-        place = path.name if path.is_dir() else ""
-    elif match := _REPOSITORY.fullmatch(word):
-        files, place = _fetched(match[1], match[2] or ""), match[1]
+        paths_by_name = _local_files(path)
+        if path.is_dir():
+            folder_name = path.name
+    elif repository:
+        folder_name = repository[1]
+        paths_by_name = _fetch_files(folder_name, repository[2] or "")
     else:
-        raise InputError("does not exist; expected a file, a folder, or ORG/NAME on a hub", path=word)
-    return [
-        CopyFile(file, f"{place}/{name}" if place else name, kind_of(file, name, place), split_of(name) or "dev")
-        for name, file in files.items()
-    ]
+        raise InputError("does not exist; expected a file, a folder, or ORG/NAME on a hub", path=source)
+    files: list[CopyFile] = []
+    for name, file_path in paths_by_name.items():
+        shown_name = f"{folder_name}/{name}" if folder_name else name
+        kind = kind_of(file_path, name, folder_name)
+        files.append(CopyFile(file_path, shown_name, kind, split_of(name) or "dev"))
+    return files
 
 
 class RepositoryInfo(NamedTuple):
@@ -349,41 +439,56 @@ def _repository_info(repo: str) -> RepositoryInfo:
     api = HfApi()
     with clear_errors(repo, api.endpoint, "dataset", "download"):
         info = api.dataset_info(repo)
-        return RepositoryInfo(commit_in(info, repo), [each.rfilename for each in info.siblings or []])
+        return RepositoryInfo(commit_in(info, repo), [sibling.rfilename for sibling in info.siblings or []])
 
 
-def _fetched(repo: str, start: str) -> dict[str, Path]:
+def _fetch_files(repo: str, start: str) -> dict[str, Path]:
+    """Download the data files of a repository, and return their paths by name.
+
+    ``start`` is a file or folder of the repository. If it is empty, all data files are downloaded.
+    """
     from huggingface_hub import HfApi
 
     api = HfApi()
     repository = _repository_info(repo)
     commit = repository.commit
     with clear_errors(repo, api.endpoint, "dataset", "download"):
-        names = sorted(name for name in repository.names if _DATA.search(name))
-        names = [name for name in names if not start or f"{name}/".startswith(f"{start.rstrip('/')}/")]
+        names = sorted(name for name in repository.names if _DATA_NAME.search(name))
+        if start:
+            # The added slashes prevent that dev.jsonl selects dev.jsonl.gz.
+            names = [name for name in names if f"{name}/".startswith(f"{start.rstrip('/')}/")]
         if not names:
             raise InputError(f"{repo} has no .jsonl, .jsonl.gz or .parquet file {start}".rstrip() + OTHER_HUB)
-        if bad := next(filter(None, map(problem_of, names)), None):
-            raise InputError(f"{repo}: {bad}{OTHER_HUB}")
+        for name in names:
+            problem = problem_of(name)
+            if problem:
+                raise InputError(f"{repo}: {problem}{OTHER_HUB}")
         log.info("%s at %s: %d files", repo, commit, len(names))
-        return {name: Path(api.hf_hub_download(repo, name, repo_type="dataset", revision=commit)) for name in names}
+        paths_by_name: dict[str, Path] = {}
+        for name in names:
+            paths_by_name[name] = Path(api.hf_hub_download(repo, name, repo_type="dataset", revision=commit))
+        return paths_by_name
 
 
 def published(stats: Mapping[str, Any]) -> dict[str, list[int | None]]:
     """Return the copy's number (or None) and the published number of each figure."""
-    paper = paper_figures()  # Table 3, which has the number of passages, too
-    found = {"passages": [each["collections"]["corpus"]["passages"] for each in (stats, paper)]}
+    paper_stats = paper_figures()  # Table 3, which has the number of passages, too
+    copy_passages = stats["collections"]["corpus"]["passages"]
+    paper_passages = paper_stats["collections"]["corpus"]["passages"]
+    figures: dict[str, list[int | None]] = {"passages": [copy_passages, paper_passages]}
     for split in SPLITS:
-        for key, what in (("queries", "queries"), ("positive_passages", "judgments")):
-            found[f"{split} {what}"] = [each["table3"].get(split, {}).get(key) for each in (stats, paper)]
-    return found
+        copy_column = stats["table3"].get(split, {})
+        paper_column = paper_stats["table3"].get(split, {})
+        for key, noun in (("queries", "queries"), ("positive_passages", "judgments")):
+            figures[f"{split} {noun}"] = [copy_column.get(key), paper_column.get(key)]
+    return figures
 
 
-def differences_text(copy: Mapping[str, Any]) -> str:
+def differences_text(copy_stats: Mapping[str, Any]) -> str:
     """Return the comparison with the published figures as aligned text."""
-    rows = [
-        (what, f"{mine:,}", f"{theirs:,}", f"{mine - theirs:+,}")
-        for what, (mine, theirs) in copy["published"].items()
-        if mine is not None
-    ]
+    rows: list[tuple[str, str, str, str]] = []
+    for noun, (copy_count, paper_count) in copy_stats["published"].items():
+        if copy_count is not None:
+            difference = copy_count - paper_count
+            rows.append((noun, f"{copy_count:,}", f"{paper_count:,}", f"{difference:+,}"))
     return text_table(("", "this copy", "published", "difference"), rows)

@@ -1,6 +1,15 @@
 """Tables that give distinct ids and texts the numbers 0, 1, 2 ... in the order of first occurrence.
 
 An id takes 40 to 80 bytes of memory. A text takes 8 bytes more, and its characters are stored in a file.
+
+The table is a hash table with open addressing and linear probing (Knuth, The Art of Computer Programming, volume 3,
+section 6.4). Ids are hashes already, so the lowest bits of an id are its slot. If the slot has another id, the next
+slots are tried. At least half of the slots stay empty, so few slots are tried. An example with 8 slots, in which the
+ids A and B have the lowest bits 010, and C has 011::
+
+    slot      0   1   2   3   4   5   6   7
+    id        -   -   A   B   C   -   -   -     B and C found their slot used, and took the next empty slot
+    number   -1  -1   0   1   2  -1  -1  -1     -1 marks an empty slot
 """
 
 from typing import Any, BinaryIO
@@ -12,6 +21,8 @@ import pyarrow.compute as pc
 
 from builders.core.jobs import compiled
 
+_FIRST_SIZE = 1 << 12  # slots of a new table
+_HEX_DIGITS = 32  # hex digits of an id
 Keys = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.int32]
 Flags = npt.NDArray[np.bool_]
@@ -24,24 +35,29 @@ def as_keys(digests: bytes | npt.NDArray[Any]) -> Keys:
 
 def hex_ids(keys: Keys) -> list[str]:
     """Return the lower-case hex form of every id."""
-    text = keys.tobytes().hex()
-    return [text[start : start + 32] for start in range(0, len(text), 32)]
+    digits = keys.tobytes().hex()
+    return [digits[start : start + _HEX_DIGITS] for start in range(0, len(digits), _HEX_DIGITS)]
 
 
 @compiled
-def _number(slots, numbers, keys, count, add, found, fresh):  # type: ignore[no-untyped-def]
-    """Look up keys in the hash table, and insert new keys if ``add`` is True. Half of the slots or more are empty."""
-    mask = np.uint64(numbers.size - 1)
-    for i in range(keys.shape[0]):
-        slot = keys[i, 0] & mask
-        while numbers[slot] >= 0 and (slots[slot, 0] != keys[i, 0] or slots[slot, 1] != keys[i, 1]):
+def _number_keys(slot_keys, slot_numbers, keys, count, add, key_numbers, is_new):  # type: ignore[no-untyped-def]
+    """Look up keys in the hash table, and insert new keys if ``add`` is True. The top of this file has a drawing.
+
+    ``slot_keys`` and ``slot_numbers`` are the table. ``key_numbers`` and ``is_new`` are filled with the number of each
+    key (-1: unknown), and True for each new key. ``count`` is the number of keys in the table. Returns the new count.
+    """
+    mask = np.uint64(slot_numbers.size - 1)  # the size is a power of two
+    for row in range(keys.shape[0]):
+        slot = keys[row, 0] & mask
+        while slot_numbers[slot] >= 0 and (slot_keys[slot, 0] != keys[row, 0] or slot_keys[slot, 1] != keys[row, 1]):
             slot = (slot + np.uint64(1)) & mask
-        fresh[i] = numbers[slot] < 0
-        if fresh[i] and add:
-            slots[slot, 0], slots[slot, 1] = keys[i, 0], keys[i, 1]
-            numbers[slot] = count
+        is_new[row] = slot_numbers[slot] < 0
+        if is_new[row] and add:
+            slot_keys[slot, 0] = keys[row, 0]
+            slot_keys[slot, 1] = keys[row, 1]
+            slot_numbers[slot] = count
             count += 1
-        found[i] = numbers[slot]
+        key_numbers[row] = slot_numbers[slot]
     return count
 
 
@@ -49,51 +65,58 @@ class NumberedIds:
     """Hash table that maps distinct ids, of 16 bytes each, to their numbers."""
 
     def __init__(self) -> None:
-        self._resize(1 << 12)
+        self._resize(_FIRST_SIZE)
 
     def _resize(self, size: int) -> None:
+        """Replace the table by an empty one. ``size`` is a power of two."""
         self.count = 0
-        self._slots = np.zeros((size, 2), np.uint64)
-        self._numbers = np.full(size, -1, np.int32)
+        self._slot_keys = np.zeros((size, 2), np.uint64)
+        self._slot_numbers = np.full(size, -1, np.int32)
 
     def add(self, keys: Keys) -> tuple[Numbers, Flags]:
         """Add ids. Return every id's number, and True for each new id; both of shape (n,)."""
-        if 2 * (self.count + len(keys)) > self._numbers.size:
-            before = self.keys()
-            self._resize(1 << (2 * (self.count + len(keys))).bit_length())
-            self._look_up(before, True)
-        return self._look_up(keys, True)
+        smallest_size = 2 * (self.count + len(keys))  # so that half of the slots stay empty
+        if smallest_size > self._slot_numbers.size:
+            earlier_keys = self.keys()
+            self._resize(1 << smallest_size.bit_length())
+            self._look_up(earlier_keys, add=True)
+        return self._look_up(keys, add=True)
 
     def find(self, keys: Keys) -> Numbers:
         """Return every id's number, or -1 for an unknown id; shape (n,)."""
-        return self._look_up(keys, False)[0]
+        numbers, _ = self._look_up(keys, add=False)
+        return numbers
 
     def _look_up(self, keys: Keys, add: bool) -> tuple[Numbers, Flags]:
-        found, fresh = np.empty(len(keys), np.int32), np.empty(len(keys), np.bool_)
-        self.count = _number(self._slots, self._numbers, keys, self.count, add, found, fresh)
-        return found, fresh
+        numbers = np.empty(len(keys), np.int32)
+        is_new = np.empty(len(keys), np.bool_)
+        self.count = _number_keys(self._slot_keys, self._slot_numbers, keys, self.count, add, numbers, is_new)
+        return numbers, is_new
 
     def keys(self) -> Keys:
         """Return all ids in the order of their numbers; shape (count, 2)."""
-        used = self._numbers >= 0
-        return self._slots[used][np.argsort(self._numbers[used])]
+        is_used = self._slot_numbers >= 0
+        order = np.argsort(self._slot_numbers[is_used])
+        return self._slot_keys[is_used][order]
 
 
 class IdMap:
     """Map from ids to ids, of 16 bytes each. A key keeps its first value."""
 
     def __init__(self) -> None:
-        self._keys, self._values = NumberedIds(), np.zeros((1, 2), np.uint64)  # row 0 is used for unknown keys
+        self._keys = NumberedIds()
+        # The value of key n is in row n + 1. Row 0 is read for unknown keys, whose number is -1.
+        self._values = np.zeros((1, 2), np.uint64)
 
     def add(self, keys: Keys, values: Keys) -> None:
         """Add values for new keys."""
-        fresh = self._keys.add(keys)[1]
-        self._values = np.concatenate([self._values, values[fresh]])
+        _, is_new = self._keys.add(keys)
+        self._values = np.concatenate([self._values, values[is_new]])
 
     def get(self, keys: Keys, otherwise: Keys) -> Keys:
         """Return the value of every key, or its row of ``otherwise`` if the key is unknown; all of shape (n, 2)."""
-        found = self._keys.find(keys)
-        return np.where(found[:, None] >= 0, self._values[found + 1], otherwise)
+        numbers = self._keys.find(keys)
+        return np.where(numbers[:, None] >= 0, self._values[numbers + 1], otherwise)
 
 
 class NumberedTexts:
@@ -102,15 +125,18 @@ class NumberedTexts:
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._digests = NumberedIds()
+        # 0, then the end of each text in the file, in parts.
         self._ends: list[npt.NDArray[np.int64]] = [np.zeros(1, np.int64)]
 
     def add(self, texts: pa.StringArray, digests: Keys) -> Numbers:
         """Add the texts with a new MD5. Return every text's number; shape (n,)."""
-        numbers, fresh = self._digests.add(digests)
-        if fresh.any():
-            new = texts.filter(pa.array(fresh))
-            self._ends.append(self._ends[-1][-1] + np.cumsum(pc.binary_length(new).to_numpy(), dtype=np.int64))
-            self._file.write("".join(new.to_pylist()).encode())
+        numbers, is_new = self._digests.add(digests)
+        if is_new.any():
+            new_texts = texts.filter(pa.array(is_new))
+            sizes = pc.binary_length(new_texts).to_numpy()
+            last_end = self._ends[-1][-1]
+            self._ends.append(last_end + np.cumsum(sizes, dtype=np.int64))
+            self._file.write("".join(new_texts.to_pylist()).encode())
         return numbers
 
     def digests(self) -> Keys:
@@ -119,11 +145,11 @@ class NumberedTexts:
 
     def get(self, numbers: npt.NDArray[Any]) -> list[str]:
         """Return the texts with these numbers."""
-        if len(self._ends) > 1:
+        if len(self._ends) > 1:  # joined once, after the last text is added
             self._ends = [np.concatenate(self._ends)]
-        starts, stops = self._ends[0][numbers].tolist(), self._ends[0][numbers + 1].tolist()
-        texts = []
-        for start, stop in zip(starts, stops, strict=True):
+        (ends,) = self._ends
+        texts: list[str] = []
+        for start, stop in zip(ends[numbers].tolist(), ends[numbers + 1].tolist(), strict=True):
             self._file.seek(start)
             texts.append(self._file.read(stop - start).decode())
         return texts

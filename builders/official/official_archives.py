@@ -14,6 +14,7 @@ from typing import IO
 
 from builders.core.cache import cached_sha256
 from builders.core.errors import InputError
+from builders.core.file_formats import GZIP
 from builders.core.files import expect_inside, reading
 from builders.core.finished_outputs import VerbInput
 from builders.core.progress import progress
@@ -23,7 +24,8 @@ from builders.official.official_formats import role_of
 MEMBER_BYTES = 32 << 30  # the largest official file is passage_collection.json with about 8 GiB
 _HEADER_BYTES = 1 << 20  # tarfile reads extended headers, for example long names, into memory
 _REMEDY = "expected a directory, a tar or a tar.gz"
-_COPY = 4 << 20  # bytes copied at a time
+_COPY_BYTES = 4 << 20  # bytes copied at a time
+_TAR_BLOCK = 512  # bytes; a tar ends with a block of zeros
 
 
 @dataclass
@@ -53,7 +55,9 @@ class OfficialFile:
     def read(self, size: int, start: int = 0) -> bytes:
         """Return at most ``size`` bytes from the byte ``start``; a negative ``start`` counts from the end."""
         with open(self.path, "rb") as file:
-            file.seek(max(0, start + self.size) if start < 0 else start)
+            if start < 0:
+                start = max(0, start + self.size)
+            file.seek(start)
             return file.read(size)
 
     def error(self, message: str, line: int | None = None) -> InputError:
@@ -62,7 +66,11 @@ class OfficialFile:
 
 
 class _Header(tarfile.TarInfo):
-    """A tar header that refuses large extended headers, because tarfile reads them into memory."""
+    """A tar header that refuses large extended headers, because tarfile reads them into memory.
+
+    tarfile has no public hook between reading a header and reading its content. ``_proc_member`` is the private method
+    that dispatches on the type of a header, in Python 3.11 to 3.14. If a version lacks it, large headers are read.
+    """
 
     def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
         if self.size < 0:  # tarfile would go backwards in the archive
@@ -78,7 +86,10 @@ def find_members(archives: Iterable[Path], work: Path) -> list[OfficialFile]:
     ``archives`` are directories, tar or tar.gz files (detected by their content), or single official files. Archives
     are unpacked into ``work``. Raises :class:`InputError` for a missing path, a damaged archive, or a refused member.
     """
-    return [file for archive in archives for file in sorted(_found(archive, work), key=lambda file: file.name)]
+    files: list[OfficialFile] = []
+    for archive in archives:
+        files += sorted(_find_files(archive, work), key=lambda file: file.name)
+    return files
 
 
 def archives_input(archives: Iterable[Path]) -> VerbInput:
@@ -87,8 +98,7 @@ def archives_input(archives: Iterable[Path]) -> VerbInput:
     for number, archive in enumerate(archives, 1):
         paths = [archive]
         if archive.is_dir():
-            found = (path for path in archive.rglob("*") if role_of(path.name) and path.is_file())
-            paths = sorted(expect_inside(path, archive) for path in found)
+            paths = sorted(expect_inside(path, archive) for path in _official_paths(archive))
         for path in paths:
             name = archive.name if path == archive else path.relative_to(archive).as_posix()
             with reading(path, remedy=_REMEDY):
@@ -96,25 +106,38 @@ def archives_input(archives: Iterable[Path]) -> VerbInput:
     return VerbInput("the official input", hashes)
 
 
-def _found(archive: Path, work: Path) -> list[OfficialFile]:
+def _official_paths(folder: Path) -> Iterator[Path]:
+    """Yield the files of a folder that have an official name."""
+    for path in folder.rglob("*"):
+        if role_of(path.name) and path.is_file():
+            yield path
+
+
+def _find_files(archive: Path, work: Path) -> list[OfficialFile]:
+    """Return the official files of a folder or an archive, or a single official file."""
     if archive.is_dir():
-        return [
-            OfficialFile(path.relative_to(archive).as_posix(), str(path), archive, expect_inside(path, archive), role)
-            for path in archive.rglob("*")
-            if (role := role_of(path.name)) and path.is_file()
-        ]
+        files: list[OfficialFile] = []
+        for path in _official_paths(archive):
+            name = path.relative_to(archive).as_posix()
+            files.append(OfficialFile(name, str(path), archive, expect_inside(path, archive), str(role_of(path.name))))
+        return files
     with reading(archive, damaged="is damaged or not an archive", remedy=_REMEDY), open(archive, "rb") as file:
-        zipped = file.peek(2)[:2] == b"\x1f\x8b"
-        if not zipped and (role := role_of(archive.name)):
+        is_gzipped = file.peek(len(GZIP))[: len(GZIP)] == GZIP
+        role = role_of(archive.name)
+        if role and not is_gzipped:
             return [OfficialFile(archive.name, str(archive), archive, archive, role)]
         try:
-            with gzip.GzipFile(fileobj=file) if zipped else contextlib.nullcontext(file) as stream:
-                return list(_members(archive, stream, file, work))
+            if not is_gzipped:
+                return list(_unpack_members(archive, file, file, work))
+            with gzip.GzipFile(fileobj=file) as stream:
+                return list(_unpack_members(archive, stream, file, work))
         except (tarfile.TarError, OverflowError) as error:
             raise ValueError(error) from None
 
 
-def _members(archive: Path, stream: IO[bytes] | gzip.GzipFile, file: IO[bytes], work: Path) -> Iterator[OfficialFile]:
+def _unpack_members(
+    archive: Path, stream: IO[bytes] | gzip.GzipFile, file: IO[bytes], work: Path
+) -> Iterator[OfficialFile]:
     """Unpack the official files of a tar. ``stream`` is ``file`` or, for a tar.gz, its decompressed content."""
     with (
         progress(total=archive.stat().st_size, unit="B", label=archive.name) as bar,
@@ -123,25 +146,39 @@ def _members(archive: Path, stream: IO[bytes] | gzip.GzipFile, file: IO[bytes], 
         for info in tar:
             tar.members = []  # type: ignore[attr-defined]  # prevents a list of all members in memory
             name = str(PurePosixPath(info.name))  # removes a leading ./
-            problem = "" if name == "." else problem_of(name)  # "." is the packed folder itself
-            if not (info.isreg() or info.isdir()) or info.issparse():
-                problem = f"the member {info.name!r} is a link, a device or another special file"
-            elif not 0 <= info.size <= MEMBER_BYTES:
-                problem = f"the member {info.name!r} has {info.size:,} bytes; expected 0 to {MEMBER_BYTES:,}"
+            problem = _problem_of_member(info, name)
             if problem:
                 raise InputError(f"refused: {problem}", path=archive)
-            if info.isreg() and (role := role_of(name)):
-                path = work / f"{sum(1 for _ in work.iterdir()):04d}"
-                member = tar.extractfile(info)
-                assert member is not None
-                with contextlib.closing(member), open(path, "wb") as out:
-                    while block := member.read(_COPY):
-                        out.write(block)
-                        bar.update(file.tell() - bar.n)
-                yield OfficialFile(name, f"{archive}!{name}", archive, path, role)
+            role = role_of(name)
+            if role is None or not info.isreg():
+                continue
+            # The unpacked file has a number as its name, because the member's name is untrusted.
+            file_count = len(list(work.iterdir()))
+            path = work / f"{file_count:04d}"
+            member = tar.extractfile(info)
+            assert member is not None
+            with contextlib.closing(member), open(path, "wb") as unpacked_file:
+                block = member.read(_COPY_BYTES)
+                while block:
+                    unpacked_file.write(block)
+                    bar.update(file.tell() - bar.n)
+                    block = member.read(_COPY_BYTES)
+            yield OfficialFile(name, f"{archive}!{name}", archive, path, role)
+        # tarfile also accepts a tar that is cut short between two members.
         if stream is file:
             file.seek(tar.offset)
-            if file.read(512) != bytes(512):
+            if file.read(_TAR_BLOCK) != bytes(_TAR_BLOCK):
                 raise tarfile.ReadError("no end-of-archive block")
-        while stream.read(_COPY):  # reads to the end, where gzip verifies its checksum
+        while stream.read(_COPY_BYTES):  # reads to the end, where gzip verifies its checksum
             bar.update(file.tell() - bar.n)
+
+
+def _problem_of_member(info: tarfile.TarInfo, name: str) -> str:
+    """Return the reason to refuse a member of an archive, or "". ``name`` is the member's normalised name."""
+    if not (info.isreg() or info.isdir()) or info.issparse():
+        return f"the member {info.name!r} is a link, a device or another special file"
+    if not 0 <= info.size <= MEMBER_BYTES:
+        return f"the member {info.name!r} has {info.size:,} bytes; expected 0 to {MEMBER_BYTES:,}"
+    if name == ".":  # the packed folder itself
+        return ""
+    return problem_of(name)

@@ -37,7 +37,11 @@ ROLES = (
 
 def role_of(name: str) -> str | None:
     """Return the role of an archive's member, or None if its file name is not official."""
-    return next((role for role, pattern in ROLES if pattern.fullmatch(name.rsplit("/", 1)[-1])), None)
+    file_name = name.rsplit("/", 1)[-1]
+    for role, pattern in ROLES:
+        if pattern.fullmatch(file_name):
+            return role
+    return None
 
 
 class BadLine(Exception):
@@ -45,10 +49,11 @@ class BadLine(Exception):
 
     def __init__(self, message: str, line: int) -> None:
         super().__init__(message, line)
-        self.message, self.line = message, line
+        self.message = message
+        self.line = line
 
 
-# Columns of the TSVs. _TEXTS names the columns with texts, and a label is 0 or 1. Other columns are not checked.
+# Columns of the TSVs. A label is 0 or 1. Columns that are neither texts (_TEXT_COLUMNS) nor labels are not checked.
 TSV = {
     "part": ("-", "empty", "passage", "0"),
     "queries": ("query", "-", "-", "0"),
@@ -56,7 +61,10 @@ TSV = {
     "cross": ("query", "empty", "passage", "label"),
     "top50": ("query", "-", "passage", "-"),
 }
-_TEXTS = {"query": "query", "passage": "passage", "positive": "passage", "negative": "passage"}
+# Column of texts -> the word for one of its texts in errors.
+_TEXT_COLUMNS = {"query": "query", "passage": "passage", "positive": "passage", "negative": "passage"}
+_SHOWN_LABEL = 20  # maximum bytes of a wrong label in an error
+_SHOWN_PAIR = 60  # maximum bytes of a wrong pair of the map in an error
 
 
 @dataclass
@@ -68,15 +76,16 @@ class Texts:
     ids: bytes = b""
 
 
-def texts_of(values: list[bytes], what: str, ids: list[str] | None = None) -> Texts:
-    """Return UTF-8 texts as a column. ``what`` names a text in the :class:`BadLine` for an empty text.
+def texts_of(values: list[bytes], noun: str, ids: list[str] | None = None) -> Texts:
+    """Return UTF-8 texts as a column. ``noun`` names a text in the :class:`BadLine` for an empty text.
 
     A text with more than ``LONGEST_TEXT`` characters is a :class:`BadLine`, too.
     """
     if b"" in values:
-        raise BadLine(f"expected the text of a {what}, found nothing", values.index(b""))
+        raise BadLine(f"expected the text of a {noun}, found nothing", values.index(b""))
     for number, value in enumerate(values):
-        if fault := long_text_fault(value):
+        fault = long_text_fault(value)
+        if fault:
             raise BadLine(fault, number)
     digests = b"".join([hashlib.md5(value, usedforsecurity=False).digest() for value in values])
     return Texts(pa.array(values, pa.binary()).cast(pa.string()), digests, bytes.fromhex("".join(ids or [])))
@@ -91,6 +100,7 @@ def lines_of(data: bytes) -> list[bytes]:
 def parse_tsv(data: bytes, role: str) -> tuple[dict[str, Texts], list[int]]:
     """Parse a block of a TSV into its columns of texts, by name, and its labels. ``role`` is a key of :data:`TSV`."""
     names = TSV[role]
+    # Lines are split as bytes, because str.splitlines() also splits at other characters.
     try:
         str(data, "utf-8")
     except UnicodeDecodeError as error:
@@ -102,11 +112,16 @@ def parse_tsv(data: bytes, role: str) -> tuple[dict[str, Texts], list[int]]:
             expected = f"expected {len(names)} columns separated by tabs ({', '.join(names)})"
             raise BadLine(f"{expected}, found {len(row)}", number)
         if names[-1] == "label" and row[-1] not in (b"0", b"1"):
-            shown = row[-1][:20].decode(errors="replace")
-            raise BadLine(f"expected the label 0 or 1 in column {len(names)}, found {shown!r}", number)
-    columns = dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else dict.fromkeys(names, ())
-    texts = {name: texts_of(list(columns[name]), _TEXTS[name]) for name in names if name in _TEXTS}
-    return texts, [int(label) for label in columns.get("label", ())]
+            wrong_label = row[-1][:_SHOWN_LABEL].decode(errors="replace")
+            raise BadLine(f"expected the label 0 or 1 in column {len(names)}, found {wrong_label!r}", number)
+    texts: dict[str, Texts] = {}
+    labels: list[int] = []
+    for position, name in enumerate(names):
+        if name in _TEXT_COLUMNS:
+            texts[name] = texts_of([row[position] for row in rows], _TEXT_COLUMNS[name])
+        elif name == "label":
+            labels = [int(row[position]) for row in rows]
+    return texts, labels
 
 
 _ID = re.compile(rb"[0-9a-f]{32}")
@@ -119,7 +134,9 @@ def parse_pairs(data: bytes) -> list[bytes]:
     for number, row in enumerate(rows):
         if len(row) != 2 or not all(map(_ID.fullmatch, row)):
             raise BadLine("expected a query's id and a passage's id (32 hex digits), separated by a tab", number)
-    return [bytes.fromhex(b"".join(row[column] for row in rows).decode()) for column in (0, 1)]
+    query_ids = b"".join([row[0] for row in rows])
+    passage_ids = b"".join([row[1] for row in rows])
+    return [bytes.fromhex(query_ids.decode()), bytes.fromhex(passage_ids.decode())]
 
 
 class Paragraph(msgspec.Struct, gc=False):
@@ -143,27 +160,29 @@ class LabelledQuestion(Question, gc=False):
     answer_paragraphs: list[Paragraph]
 
 
-_passage = msgspec.json.Decoder(Paragraph).decode
-_question = msgspec.json.Decoder(Question).decode
-_labelled = msgspec.json.Decoder(LabelledQuestion).decode
-_PASSAGE = "a passage {paragraph_id, paragraph_text}"
+_decode_passage = msgspec.json.Decoder(Paragraph).decode
+_decode_question = msgspec.json.Decoder(Question).decode
+_decode_labelled = msgspec.json.Decoder(LabelledQuestion).decode
+_PASSAGE_ROW = "a passage {paragraph_id, paragraph_text}"
 
 
-def _decode(decode: Any, line: bytes, number: int, what: str) -> Any:
+def _decode_row(decode: Any, row: bytes, line_number: int, expected: str) -> Any:
+    """Decode a row of JSON. Raises :class:`BadLine`, which names the ``expected`` row."""
     try:
-        return decode(line)
+        return decode(row)
     except msgspec.ValidationError as error:
-        message = f"not {what}: {error}"
+        message = f"not {expected}: {error}"
     except (msgspec.DecodeError, RecursionError) as error:
-        message = f"expected {what} as one JSON object, found no JSON ({error})"
+        message = f"expected {expected} as one JSON object, found no JSON ({error})"
     except UnicodeDecodeError as error:
-        message = f"not UTF-8: {error.reason}; {describe_encoding(line)}"
-    raise BadLine(message, number)
+        message = f"not UTF-8: {error.reason}; {describe_encoding(row)}"
+    raise BadLine(message, line_number)
 
 
 def parse_passages(data: bytes) -> Texts:
     """Parse a block of ``passage_collection.json`` as JSON lines."""
-    return _texts_of_passages([_decode(_passage, line, number, _PASSAGE) for number, line in enumerate(lines_of(data))])
+    lines = enumerate(lines_of(data))
+    return _texts_of_passages([_decode_row(_decode_passage, line, number, _PASSAGE_ROW) for number, line in lines])
 
 
 def _texts_of_passages(rows: list[Paragraph]) -> Texts:
@@ -178,11 +197,15 @@ LINE_CUT = re.compile(rb"\n")
 
 def parse_wrapped(data: bytes) -> Texts:
     """Parse a block of rows from ``{"data": [...]}``. Commas separate the rows."""
-    rows, start = [], 0
-    for end in [match.end() for match in ROW_CUT.finditer(data)] + [len(data)]:
+    row_ends = [match.end() for match in ROW_CUT.finditer(data)]
+    row_ends.append(len(data))
+    rows: list[Paragraph] = []
+    start = 0
+    for end in row_ends:
         row = data[start:end].strip().removesuffix(b",")
         # The error names the first line of a row, because a row may have several lines.
-        rows.append(_decode(_passage, row, data.count(b"\n", 0, start), _PASSAGE))
+        first_line = data.count(b"\n", 0, start)
+        rows.append(_decode_row(_decode_passage, row, first_line, _PASSAGE_ROW))
         start = end
     return _texts_of_passages(rows)
 
@@ -192,15 +215,19 @@ _PAIR = re.compile(rb'\s*"(\d{1,10})"\s*:\s*"([0-9a-f]{32})"\s*')
 
 def parse_map(data: bytes) -> tuple[list[int], bytes]:
     """Parse a block of ``passage2id.map.json`` without its braces. Return line numbers, and passage ids of 16 bytes."""
-    numbers, ids, line = [], [], 0
+    line_numbers: list[int] = []
+    passage_ids: list[bytes] = []
+    map_line = 0
     for pair in data.rstrip().removesuffix(b",").split(b","):
-        line += pair.count(b"\n")  # each pair may be on its own line
-        if not (found := _PAIR.fullmatch(pair)):
-            shown = pair.strip()[:60].decode(errors="replace")
-            raise BadLine(f'expected pairs of a line number and an id, {{"0": id, "1": id}}, found {shown!r}', line)
-        numbers.append(int(found[1]))
-        ids.append(found[2])
-    return numbers, bytes.fromhex(b"".join(ids).decode())
+        map_line += pair.count(b"\n")  # each pair may be on its own line
+        match = _PAIR.fullmatch(pair)
+        if match is None:
+            wrong_pair = pair.strip()[:_SHOWN_PAIR].decode(errors="replace")
+            message = f'expected pairs of a line number and an id, {{"0": id, "1": id}}, found {wrong_pair!r}'
+            raise BadLine(message, map_line)
+        line_numbers.append(int(match[1]))
+        passage_ids.append(match[2])
+    return line_numbers, bytes.fromhex(b"".join(passage_ids).decode())
 
 
 def parse_questions(data: bytes, labelled: bool) -> tuple[Texts, list[int], Texts]:
@@ -208,9 +235,18 @@ def parse_questions(data: bytes, labelled: bool) -> tuple[Texts, list[int], Text
 
     Returns the questions, the number of passages of each question, and the passages of all questions.
     """
-    decode, more = (_labelled, ", answer_paragraphs") if labelled else (_question, "")
-    what = f"a question {{question_id, question{more}}}"
-    rows = [_decode(decode, line, number, what) for number, line in enumerate(lines_of(data))]
-    texts = texts_of([row.question.encode() for row in rows], "question", [row.question_id for row in rows])
-    passages = [passage for row in rows for passage in row.answer_paragraphs or ()]
-    return texts, [len(row.answer_paragraphs or ()) for row in rows], _texts_of_passages(passages)
+    if labelled:
+        decode: Any = _decode_labelled
+        expected = "a question {question_id, question, answer_paragraphs}"
+    else:
+        decode = _decode_question
+        expected = "a question {question_id, question}"
+    rows = [_decode_row(decode, line, number, expected) for number, line in enumerate(lines_of(data))]
+    questions = texts_of([row.question.encode() for row in rows], "question", [row.question_id for row in rows])
+    passage_counts: list[int] = []
+    passages: list[Paragraph] = []
+    for row in rows:
+        row_passages = row.answer_paragraphs or []
+        passage_counts.append(len(row_passages))
+        passages += row_passages
+    return questions, passage_counts, _texts_of_passages(passages)

@@ -24,13 +24,14 @@ import pyarrow as pa
 from builders.core.files import write_text
 from builders.core.typed import json_of, repeated_key
 from builders.official.blocks import HEAD, Work
-from builders.official.numbered import as_keys, hex_ids
+from builders.official.numbered import Keys, as_keys, hex_ids
 from builders.official.official_archives import OfficialFile
-from builders.official.official_formats import BadLine, Id, parse_pairs, parse_questions, texts_of
+from builders.official.official_formats import BadLine, Id, Texts, parse_pairs, parse_questions, texts_of
 from builders.store.layout import JOINED, QRELS, QUERIES
 from builders.store.table3 import LengthCounter, table3_column
 
-_BATCH = 512  # rows of a batch; a row with its passages can have 100 kB
+_ROWS_PER_BATCH = 512  # a row with its passages can have 100 kB
+_ID_BYTES = 16
 RUN = "runs/official-dev-top50.trec"
 TAG = "official-dual-encoder"
 
@@ -52,68 +53,94 @@ class Question:
     negatives: list[int] = field(default_factory=list)
 
 
+TextPair = tuple[int, int]  # numbers of the texts of a question and a passage
+
+
 class Split:
     """The questions of a split, by id and by number of the text. ``labelled`` is True if the split has judgments."""
 
     def __init__(self, name: str, labelled: bool = False) -> None:
-        self.name, self.labelled = name, labelled
+        self.name = name
+        self.labelled = labelled
         self.by_id: dict[bytes, Question] = {}
         self.by_text: dict[int, Question] = {}
 
     def add(self, key: bytes, text: int) -> Question:
         """Add a question. If several questions have the same text, :attr:`by_text` has the first."""
-        question = self.by_id[key] = Question(key, text)
+        question = Question(key, text)
+        self.by_id[key] = question
         self.by_text.setdefault(text, question)
         return question
 
 
 def ids_in(data: bytes) -> Iterator[bytes]:
     """Split concatenated ids of 16 bytes."""
-    return (data[start : start + 16] for start in range(0, len(data), 16))
+    return (data[start : start + _ID_BYTES] for start in range(0, len(data), _ID_BYTES))
 
 
-def read_questions(work: Work, file: OfficialFile, split: Split) -> None:
+def read_questions(work: Work, official_file: OfficialFile, split: Split) -> None:
     """Read ``train.json``, ``dev.json`` or a test file into ``split``. The test files have no judgments."""
-    labelled = file.role != "test"
+    labelled = official_file.role != "test"
     split.labelled |= labelled
-    for (questions, counts, passages), lines in work.parsed(
-        file, functools.partial(parse_questions, labelled=labelled)
-    ):
-        texts, keys = work.number(questions).tolist(), as_keys(questions.ids)
-        what = f"questions of {split.name} whose id is not the MD5 of their text"
-        work.findings.add_ids(what, keys, (keys != as_keys(questions.digests)).any(axis=1))
-        ids, digests = as_keys(passages.ids), as_keys(passages.digests)
-        what = f"judged passages of {split.name} whose id is not the MD5 of their text"
-        work.findings.add_ids(what, ids, (ids != digests).any(axis=1))
-        what = f"judged passages of {split.name} whose text differs from the collection's text with the same id"
-        work.findings.add_ids(what, ids, work.passages.differ(ids, digests))
+    parse = functools.partial(parse_questions, labelled=labelled)
+    for (questions, passage_counts, passages), lines in work.parsed(official_file, parse):
+        question_texts = work.number(questions).tolist()
+        _compare_ids(work, split, questions, passages)
+        # The passages of all questions are in one column, so the next ones belong to the next question.
         positives = zip(ids_in(passages.ids), work.number(passages).tolist(), strict=True)
-        for line, key, text, count in zip(lines.tolist(), ids_in(questions.ids), texts, counts, strict=True):
-            judged = list(islice(positives, count))
+        rows = zip(lines.tolist(), ids_in(questions.ids), question_texts, passage_counts, strict=True)
+        for line, key, text, passage_count in rows:
+            question_positives = list(islice(positives, passage_count))
             question = split.by_id.get(key) or split.add(key, text)
             if question.text != text:
-                work.findings.skip(file, line, f"question_id {key.hex()} has two texts; expected one text for each id")
+                work.findings.skip(
+                    official_file, line, f"question_id {key.hex()} has two texts; expected one text for each id"
+                )
                 continue
-            question.positives.update(dict.fromkeys(judged))
-            file.rows = (file.rows or 0) + 1
+            question.positives.update(dict.fromkeys(question_positives))
+            official_file.rows = (official_file.rows or 0) + 1
 
 
-def read_question_list(work: Work, file: OfficialFile, split: Split) -> None:
+def _compare_ids(work: Work, split: Split, questions: Texts, passages: Texts) -> None:
+    """Count the ids of questions and judged passages that differ from the MD5 or the collection."""
+    question_ids = as_keys(questions.ids)
+    work.findings.add_ids(
+        f"questions of {split.name} whose id is not the MD5 of their text",
+        question_ids,
+        (question_ids != as_keys(questions.digests)).any(axis=1),
+    )
+    passage_ids = as_keys(passages.ids)
+    passage_digests = as_keys(passages.digests)
+    work.findings.add_ids(
+        f"judged passages of {split.name} whose id is not the MD5 of their text",
+        passage_ids,
+        (passage_ids != passage_digests).any(axis=1),
+    )
+    work.findings.add_ids(
+        f"judged passages of {split.name} whose text differs from the collection's text with the same id",
+        passage_ids,
+        work.passages.differ(passage_ids, passage_digests),
+    )
+
+
+def read_question_list(work: Work, official_file: OfficialFile, split: Split) -> None:
     """Read the questions of ``q2qid.dev.json`` ({question: id}) or ``dev.q.format``."""
-    if file.role == "ids":
-        content = file.read(file.size)
-        pairs = json_of(content, dict[str, Id], file.shown, remedy="expected one JSON {question: id}")
-        if (repeated := repeated_key(content)) is not None:
-            raise file.error(f"has the question {repeated!r} twice; expected every question once")
+    if official_file.role == "ids":
+        content = official_file.read(official_file.size)
+        ids_by_text = json_of(content, dict[str, Id], official_file.shown, remedy="expected one JSON {question: id}")
+        repeated_text = repeated_key(content)
+        if repeated_text is not None:
+            raise official_file.error(f"has the question {repeated_text!r} twice; expected every question once")
         try:
-            texts = work.number(texts_of([text.encode() for text in pairs], "question")).tolist()
+            texts = work.number(texts_of([text.encode() for text in ids_by_text], "question")).tolist()
         except BadLine as error:
-            raise file.error(error.message) from None
-        keys = [bytes.fromhex(key) for key in pairs.values()]
+            raise official_file.error(error.message) from None
+        keys = [bytes.fromhex(question_id) for question_id in ids_by_text.values()]
     else:  # dev.q.format has no ids, so the ids are the MD5 of the texts
-        texts = work.columns(file)[0]["query"].tolist()
+        columns, _ = work.columns(official_file)
+        texts = columns["query"].tolist()
         keys = list(ids_in(work.texts.digests()[texts].tobytes()))
-    file.rows = len(texts)
+    official_file.rows = len(texts)
     for text, key in zip(texts, keys, strict=True):
         if key in split.by_id:
             work.findings.add(f"questions of {split.name} whose id occurred before (skipped)")
@@ -121,79 +148,125 @@ def read_question_list(work: Work, file: OfficialFile, split: Split) -> None:
             split.add(key, text)
 
 
-def read_training(work: Work, files: list[OfficialFile], split: Split) -> None:
+def read_training(work: Work, official_files: list[OfficialFile], split: Split) -> None:
     """Read the TSVs of train into ``split``: whole files before excerpts (``demo``), dual before cross."""
-    pairs: tuple[list[npt.NDArray[np.int32]], ...] = ([], [])  # text numbers of (question, passage)
-    for file in sorted(files, key=lambda file: (".demo." in file.name, file.role == "cross")):
-        texts, labels = work.columns(file)
-        for kind, found in enumerate(pairs):  # positives, negatives
-            column = ("positive", "negative")[kind] if file.role == "dual" else "passage"
-            both = np.stack([texts["query"], texts[column]], axis=1)
-            found.append(both if file.role == "dual" else both[labels == 1 - kind])
-    positives, negatives = map(_distinct, pairs)
+    positives, negatives = _read_training_pairs(work, official_files)
     digests = work.texts.digests()
-    ids = work.passages.ids_of(digests)
-    judged = split.labelled  # True if train.json was read
+    passage_ids = work.passages.ids_of(digests)
+    # Without train.json, the positives of the TSVs are the judgments.
+    has_train_json = split.labelled
     split.labelled = True
-    for query, passage in () if judged else positives:
-        question = split.by_text.get(query) or split.add(digests[query].tobytes(), query)
-        question.positives[ids[passage].tobytes(), passage] = None
-    known = {(key, text) for key, question in split.by_text.items() for _, text in question.positives}
+    if not has_train_json:
+        for query, passage in positives:
+            question = split.by_text.get(query) or split.add(digests[query].tobytes(), query)
+            question.positives[passage_ids[passage].tobytes(), passage] = None
+    # Compare the TSVs with the judgments, and add the negatives.
+    judged_pairs: set[TextPair] = set()
+    for query, question in split.by_text.items():
+        judged_pairs.update((query, passage) for _, passage in question.positives)
     # Pairs that a TSV labels positive are never negatives, even if train.json lacks the judgment.
-    positive = {pair for pair in positives if pair[0] in split.by_text}
-    work.findings.add("positives of the TSVs that train.json does not judge (skipped)", len(positive - known))
-    for pair in negatives:
-        if pair in known or pair in positive:
-            what = "negatives of the TSVs that are positives of their question (skipped)"
-            work.findings.add(what, 1, hex_ids(ids[pair[1]])[0])
-        elif pair[0] in split.by_text:
-            split.by_text[pair[0]].negatives.append(pair[1])
-    unknown = {query for query, _ in [*positives, *negatives]} - split.by_text.keys()
-    reason = "that train.json lacks" if judged else "without a positive passage"
-    work.findings.add(f"questions of the TSVs {reason} (skipped)", len(unknown))
+    tsv_positives = {(query, passage) for query, passage in positives if query in split.by_text}
+    unjudged_count = len(tsv_positives - judged_pairs)
+    work.findings.add("positives of the TSVs that train.json does not judge (skipped)", unjudged_count)
+    for query, passage in negatives:
+        if (query, passage) in judged_pairs or (query, passage) in tsv_positives:
+            finding = "negatives of the TSVs that are positives of their question (skipped)"
+            work.findings.add(finding, 1, hex_ids(passage_ids[passage])[0])
+        elif query in split.by_text:
+            split.by_text[query].negatives.append(passage)
+    # Questions of the TSVs that no question of the release has.
+    tsv_queries = {query for query, _ in positives + negatives}
+    reason = "that train.json lacks" if has_train_json else "without a positive passage"
+    unknown_count = len(tsv_queries - split.by_text.keys())
+    work.findings.add(f"questions of the TSVs {reason} (skipped)", unknown_count)
 
 
-def _distinct(pairs: list[npt.NDArray[np.int32]]) -> list[tuple[int, int]]:
-    every = np.concatenate(pairs)
-    first = np.unique(every, axis=0, return_index=True)[1]
-    return [(query, passage) for query, passage in every[np.sort(first)].tolist()]
+def _read_training_pairs(work: Work, official_files: list[OfficialFile]) -> tuple[list[TextPair], list[TextPair]]:
+    """Return the positive pairs and the negative pairs of the TSVs of train, each pair once."""
+    positive_blocks: list[npt.NDArray[np.int32]] = []
+    negative_blocks: list[npt.NDArray[np.int32]] = []
+    # A pair keeps its first position, so the order of the files decides the order of the negatives.
+    for official_file in sorted(official_files, key=_training_order):
+        columns, labels = work.columns(official_file)
+        if official_file.role == "dual":  # a line has a question, a positive and a negative
+            positive_blocks.append(np.stack([columns["query"], columns["positive"]], axis=1))
+            negative_blocks.append(np.stack([columns["query"], columns["negative"]], axis=1))
+        else:  # a line has a question, a passage and a label
+            pairs = np.stack([columns["query"], columns["passage"]], axis=1)
+            positive_blocks.append(pairs[labels == 1])
+            negative_blocks.append(pairs[labels == 0])
+    return _distinct_pairs(positive_blocks), _distinct_pairs(negative_blocks)
+
+
+def _training_order(official_file: OfficialFile) -> tuple[bool, bool]:
+    """Return the sort key of a TSV of train: whole files before excerpts, dual before cross."""
+    return ".demo." in official_file.name, official_file.role == "cross"
+
+
+def _distinct_pairs(blocks: list[npt.NDArray[np.int32]]) -> list[TextPair]:
+    """Return each pair once, in the order of first occurrence."""
+    pairs = np.concatenate(blocks)
+    _, first_rows = np.unique(pairs, axis=0, return_index=True)
+    return [(query, passage) for query, passage in pairs[np.sort(first_rows)].tolist()]
 
 
 def read_top50(work: Work, by_role: Mapping[str, list[OfficialFile]], dev: Split) -> None:
     """Write the run from the file of ids or, if it is missing, from the file of texts."""
     if by_role["top50ids"]:
-        file = by_role["top50ids"][0]
-        blocks = [[as_keys(ids) for ids in found] for found, _ in work.parsed(file, parse_pairs)]
-        queries, passages = (np.concatenate([block[column] for block in blocks]) for column in (0, 1))
-        file.rows = len(queries)
+        query_keys, passage_keys = _read_top50_ids(work, by_role["top50ids"][0])
     elif by_role["top50"]:
-        file = by_role["top50"][0]
-        if b"".join(file.read(HEAD).split(b"\t", 2)[1:2]).isdigit():
-            raise file.error(
-                "is a retriever's output (query, line number, rank, score); expected the archive's file (query, -,"
-                " passage, -)",
-                1,
-            )
-        columns, digests = work.columns(file)[0], work.texts.digests()
-        own = {text: question.key for text, question in dev.by_text.items()}
-        queries = as_keys(b"".join(own.get(n, digests[n].tobytes()) for n in columns["query"].tolist()))
-        passages = work.passages.ids_of(digests[columns["passage"]])
+        query_keys, passage_keys = _read_top50_texts(work, by_role["top50"][0], dev)
     else:
         return
-    found: dict[str, dict[str, None]] = {}
-    for query, passage in zip(hex_ids(queries), hex_ids(passages), strict=True):
-        found.setdefault(query, {})[passage] = None
-    lines = [
-        f"{query} Q0 {passage} {rank} {len(ranked) - rank + 1} {TAG}\n"
-        for query, ranked in found.items()
-        for rank, passage in enumerate(ranked, 1)
-    ]
-    work.findings.add("repeated passages in the top 50 of a question (skipped)", len(queries) - len(lines))
-    missing = ~work.passages.has(passages) & (work.passages.ids.count > 0)
-    work.findings.add_ids("passages of the top 50 that the collection lacks", passages, missing)
+    rankings: dict[str, dict[str, None]] = {}  # dictionaries, because they keep the order and each passage once
+    for query_id, passage_id in zip(hex_ids(query_keys), hex_ids(passage_keys), strict=True):
+        rankings.setdefault(query_id, {})[passage_id] = None
+    # Write the run, with reversed ranks as scores.
+    lines: list[str] = []
+    for query_id, ranking in rankings.items():
+        for rank, passage_id in enumerate(ranking, 1):
+            score = len(ranking) - rank + 1
+            lines.append(f"{query_id} Q0 {passage_id} {rank} {score} {TAG}\n")
+    work.findings.add("repeated passages in the top 50 of a question (skipped)", len(query_keys) - len(lines))
+    has_collection = work.passages.ids.count > 0
+    is_missing = ~work.passages.has(passage_keys) & has_collection
+    work.findings.add_ids("passages of the top 50 that the collection lacks", passage_keys, is_missing)
     (work.draft.folder / "runs").mkdir()
     write_text(work.draft.folder / RUN, "".join(lines))
     work.draft.add_file(RUN)
+
+
+def _read_top50_ids(work: Work, official_file: OfficialFile) -> tuple[Keys, Keys]:
+    """Return the ids of the queries and of the passages, in the order of the lines."""
+    query_blocks: list[Keys] = []
+    passage_blocks: list[Keys] = []
+    for (query_ids, passage_ids), _ in work.parsed(official_file, parse_pairs):
+        query_blocks.append(as_keys(query_ids))
+        passage_blocks.append(as_keys(passage_ids))
+    query_keys = np.concatenate(query_blocks)
+    official_file.rows = len(query_keys)
+    return query_keys, np.concatenate(passage_blocks)
+
+
+def _read_top50_texts(work: Work, official_file: OfficialFile, dev: Split) -> tuple[Keys, Keys]:
+    """Return the ids of the queries and of the passages, whose texts are in the file.
+
+    A question of dev keeps its id. Another question gets the MD5 of its text.
+    """
+    first_columns = official_file.read(HEAD).split(b"\t", 2)
+    if len(first_columns) > 1 and first_columns[1].isdigit():
+        raise official_file.error(
+            "is a retriever's output (query, line number, rank, score); expected the archive's file (query, -,"
+            " passage, -)",
+            1,
+        )
+    columns, _ = work.columns(official_file)
+    digests = work.texts.digests()
+    query_ids: list[bytes] = []
+    for text in columns["query"].tolist():
+        question = dev.by_text.get(text)
+        query_ids.append(digests[text].tobytes() if question is None else question.key)
+    return as_keys(b"".join(query_ids)), work.passages.ids_of(digests[columns["passage"]])
 
 
 def write_questions(work: Work, split: Split) -> None:
@@ -205,38 +278,55 @@ def write_questions(work: Work, split: Split) -> None:
     questions = list(split.by_id.values())
     if not questions:
         return
+    # The config queries.
     texts = work.texts.get(np.array([question.text for question in questions]))
-    queries = hex_ids(as_keys(b"".join(split.by_id)))
-    work.draft.write("queries", split.name, [pa.table([queries, texts], schema=QUERIES)])
-    keys = as_keys(b"".join(key for question in questions for key, _ in question.positives))
-    held = work.passages.has(keys) | (not work.passages.ids.count)
+    query_ids = hex_ids(as_keys(b"".join(split.by_id)))
+    work.draft.write("queries", split.name, [pa.table([query_ids, texts], schema=QUERIES)])
+    # The config qrels.
+    positive_counts = [len(question.positives) for question in questions]
+    positive_ids: list[bytes] = []
+    for question in questions:
+        positive_ids += [passage_id for passage_id, _ in question.positives]
+    positive_keys = as_keys(b"".join(positive_ids))
+    has_no_collection = work.passages.ids.count == 0
+    is_in_qrels = work.passages.has(positive_keys) | has_no_collection
     if split.labelled:
-        what = f"questions of {split.name} without a positive passage"
-        work.findings.add(what, sum(not question.positives for question in questions))
-        what = f"judgments of {split.name} whose passage the collection lacks (not in the qrels)"
-        work.findings.add_ids(what, keys, ~held)
-    if held.any():
-        judged = np.repeat(queries, [len(question.positives) for question in questions])[held]
-        table = pa.table([judged, hex_ids(keys[held]), [1] * len(judged)], schema=QRELS)
+        work.findings.add(f"questions of {split.name} without a positive passage", positive_counts.count(0))
+        finding = f"judgments of {split.name} whose passage the collection lacks (not in the qrels)"
+        work.findings.add_ids(finding, positive_keys, ~is_in_qrels)
+    if is_in_qrels.any():
+        judged_queries = np.repeat(query_ids, positive_counts)[is_in_qrels]
+        scores = [1] * len(judged_queries)
+        table = pa.table([judged_queries, hex_ids(positive_keys[is_in_qrels]), scores], schema=QRELS)
         work.draft.write("qrels", split.name, [table])
+    # The joined rows, and the split's column of Table 3.
     lengths = LengthCounter()
-    work.draft.write(split.name, split.name, _joined(work, questions, lengths))
+    work.draft.write(split.name, split.name, _joined_tables(work, questions, lengths))
+    query_characters = sum(len(text) for text in texts)
     table3 = work.draft.stats["table3"]
-    table3[split.name] = table3_column(len(questions), sum(map(len, texts)), lengths.count, lengths)
+    table3[split.name] = table3_column(len(questions), query_characters, lengths.count, lengths)
 
 
-def _joined(work: Work, questions: list[Question], lengths: LengthCounter) -> Iterator[pa.Table]:
+def _joined_tables(work: Work, questions: list[Question], lengths: LengthCounter) -> Iterator[pa.Table]:
     """Yield the questions with their passages as joined rows. Add the positives' characters to ``lengths``."""
-    ids = work.passages.ids_of(work.texts.digests())
-    for start in range(0, len(questions), _BATCH):
+    passage_ids = work.passages.ids_of(work.texts.digests())  # by number of the text
+    for start in range(0, len(questions), _ROWS_PER_BATCH):
         rows: list[dict[str, Any]] = []
-        for question in questions[start : start + _BATCH]:
-            numbers = [question.text, *(text for _, text in question.positives), *question.negatives]
-            query, *texts = work.texts.get(np.array(numbers))
-            docids = [*(key.hex() for key, _ in question.positives), *hex_ids(ids[question.negatives])]
-            passages = [{"docid": key, "title": "", "text": text} for key, text in zip(docids, texts, strict=True)]
-            count = len(question.positives)
-            lengths.add(np.array([len(text) for text in texts[:count]], np.int64))
-            both = {"positive_passages": passages[:count], "negative_passages": passages[count:]}
-            rows.append({"query_id": question.key.hex(), "query": query, **both})
+        for question in questions[start : start + _ROWS_PER_BATCH]:
+            # Read all texts of a row at once: the query, the positives, then the negatives.
+            positive_texts = [text for _, text in question.positives]
+            query, *texts = work.texts.get(np.array([question.text, *positive_texts, *question.negatives]))
+            docids = [positive_id.hex() for positive_id, _ in question.positives]
+            docids += hex_ids(passage_ids[question.negatives])
+            passages = [{"docid": docid, "title": "", "text": text} for docid, text in zip(docids, texts, strict=True)]
+            positive_count = len(question.positives)
+            lengths.add(np.array([len(text) for text in texts[:positive_count]], np.int64))
+            rows.append(
+                {
+                    "query_id": question.key.hex(),
+                    "query": query,
+                    "positive_passages": passages[:positive_count],
+                    "negative_passages": passages[positive_count:],
+                }
+            )
         yield pa.Table.from_pylist(rows, schema=JOINED)

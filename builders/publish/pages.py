@@ -27,36 +27,53 @@ from builders.store.published import published
 from builders.store.reader import Release
 
 _CUT = 60  # characters of a text in the example
+_BATCH_ROWS = 64  # few, because usually the first row is the example
 
 
-def example(release: Release, configs: Configs) -> str:
+def example_block(release: Release, configs: Configs) -> str:
     """Return the first joined row with a positive passage as JSON in a code block. Texts and lists are shortened."""
     config = shown_config(configs)
     split = next(iter(configs[config]))
-    rows = (row for batch in release.batches(config, split, rows=64) for row in batch.to_pylist())
-    if set(JOINED.names) <= set(schema_of(config).names):
-        rows = (row for row in rows if row["positive_passages"])
-    row = next(rows, None)
-    if row is None:
+    example_row = _first_row(release, config, split)
+    if example_row is None:
         return ""
-    shown = json.dumps(_cut(row), ensure_ascii=False, indent=1).replace("```", r"\u0060``")  # ``` ends a block
-    # Control characters are escaped, because they could move the cursor of a terminal.
-    plain = "".join(char if char == "\n" or char.isprintable() else json.dumps(char)[1:-1] for char in shown)
-    return f"`{config}`, {split}:\n\n```json\n{plain}\n```\n"
+    # Three backticks would end the code block. Control characters could move the cursor of a terminal.
+    row_text = json.dumps(_shorten(example_row), ensure_ascii=False, indent=1).replace("```", r"\u0060``")
+    shown_text = "".join(map(_escape_control, row_text))
+    return f"`{config}`, {split}:\n\n```json\n{shown_text}\n```\n"
 
 
-def _cut(value: Any) -> Any:
+def _first_row(release: Release, config: str, split: str) -> dict[str, Any] | None:
+    """Return a split's first row; the first row with a positive passage if the config has passages."""
+    has_passages = set(JOINED.names) <= set(schema_of(config).names)
+    for batch in release.batches(config, split, rows=_BATCH_ROWS):
+        for row in batch.to_pylist():
+            if not has_passages or row["positive_passages"]:
+                return dict(row)
+    return None
+
+
+def _escape_control(character: str) -> str:
+    if character == "\n" or character.isprintable():
+        return character
+    return json.dumps(character)[1:-1]  # the escape, without the quotes
+
+
+def _shorten(value: Any) -> Any:
+    """Return a JSON value with shortened texts, and with only the first element of each list."""
     if isinstance(value, str):
         return value if len(value) <= _CUT else f"{value[:_CUT]}…"
     if isinstance(value, list):
-        return [_cut(inner) for inner in value[:1]]
-    return {key: _cut(inner) for key, inner in value.items()} if isinstance(value, dict) else value
+        return [_shorten(element) for element in value[:1]]
+    if isinstance(value, dict):
+        return {key: _shorten(element) for key, element in value.items()}
+    return value
 
 
-class _Official(msgspec.Struct):
-    mrr: float = msgspec.field(name="MRR@10")
-    first: float = msgspec.field(name="recall@1")
-    fifty: float = msgspec.field(name="recall@50")
+class _OfficialMeasures(msgspec.Struct):
+    mrr_at_10: float = msgspec.field(name="MRR@10")
+    recall_at_1: float = msgspec.field(name="recall@1")
+    recall_at_50: float = msgspec.field(name="recall@50")
 
 
 class Scored(msgspec.Struct):
@@ -64,7 +81,7 @@ class Scored(msgspec.Struct):
 
     run: str
     queries: int
-    official: _Official
+    official: _OfficialMeasures
 
 
 def read_scores(path: Path) -> list[Scored]:
@@ -72,37 +89,45 @@ def read_scores(path: Path) -> list[Scored]:
     return json_of(read_whole(path), list[Scored], path)
 
 
-def scores_table(release: Release, builds: Collection[Build], given: dict[str, Path]) -> str:
+def scores_table(release: Release, builds: Collection[Build], score_files: dict[str, Path]) -> str:
     """Return a Markdown table of scores. A release from the official archives also gets the paper's scores.
 
-    ``given`` maps a part (``dev``, ``cmedqa_test``) to a file for :func:`read_scores`. Raises :class:`InputError` if
-    the release lacks the part, or if a run was measured on another number of queries than the part has.
+    ``score_files`` maps a part (``dev``, ``cmedqa_test``) to a file for :func:`read_scores`. Raises
+    :class:`InputError` if the release lacks the part, or if a run was measured on another number of queries than the
+    part has.
     """
-    rows = [row for part, path in given.items() for row in _measured(release, part, path)]
+    # The measured runs come first, then the paper's systems.
+    rows: list[tuple[str, str, list[float], str]] = []
+    for part_name, scores_path in score_files.items():
+        rows += _measured_rows(release, part_name, scores_path)
     if is_official(builds):
-        rows += [(row["system"], row["split"], row["values"], row["source"]) for row in published()["scores"]]
-    head = [f"| | | {' | '.join(MEASURES)} | |", "|---|---|---:|---:|---:|---|"] if rows else []
-    lines = [
-        f"| {system} | {as_code(part)} | {' | '.join(f'{value:.2f}' for value in values)} | {source} |"
-        for system, part, values, source in rows
-    ]
-    return "\n".join([*head, *lines])
+        for paper_row in published()["scores"]:
+            rows.append((paper_row["system"], paper_row["split"], paper_row["values"], paper_row["source"]))
+    if not rows:
+        return ""
+    lines = [f"| | | {' | '.join(MEASURES)} | |", "|---|---|---:|---:|---:|---|"]
+    for system, part_name, values, source in rows:
+        score_cells = " | ".join(f"{value:.2f}" for value in values)
+        lines.append(f"| {system} | {as_code(part_name)} | {score_cells} | {source} |")
+    return "\n".join(lines)
 
 
-def _measured(release: Release, name: str, path: Path) -> Iterator[tuple[str, str, list[float], str]]:
+def _measured_rows(release: Release, part_name: str, scores_path: Path) -> Iterator[tuple[str, str, list[float], str]]:
     """Yield (system, part, scores in percent, source) for the runs in a file of scores."""
-    parts = {part_id(*part): part for part in parts_of({*release.splits()})}
-    if name not in parts:
-        known = ", ".join(parts) or "no judged dev or test split"
-        raise InputError(f"--scores {name}=...: expected a judged split; the release has {known}")
-    set_name, split = parts[name]
+    parts = {part_id(set_name, split): (set_name, split) for set_name, split in parts_of(set(release.splits()))}
+    if part_name not in parts:
+        judged_parts = ", ".join(parts) or "no judged dev or test split"
+        raise InputError(f"--scores {part_name}=...: expected a judged split; the release has {judged_parts}")
+    set_name, split = parts[part_name]
     configs = SETS[set_name]
-    queries = len(labelled(release.table(configs.qrels, split)))
-    for run in read_scores(path):
-        if not configs.translated and run.queries != queries:
-            raise InputError(f"{run.run} was measured on {run.queries:,} queries; {name} has {queries:,}", path=path)
-        values = [100 * value for value in msgspec.structs.astuple(run.official)]
-        yield as_text(Path(run.run).name), name, values, "measured on this release"
+    query_count = len(labelled(release.table(configs.qrels, split)))
+    for run in read_scores(scores_path):
+        # A translated set may lack translations of some queries.
+        if not configs.translated and run.queries != query_count:
+            problem = f"{run.run} was measured on {run.queries:,} queries; {part_name} has {query_count:,}"
+            raise InputError(problem, path=scores_path)
+        percentages = [100 * value for value in msgspec.structs.astuple(run.official)]
+        yield as_text(Path(run.run).name), part_name, percentages, "measured on this release"
 
 
 def eval_yaml(configs: Configs, is_reading: bool, framework: str = "") -> str:
@@ -110,21 +135,30 @@ def eval_yaml(configs: Configs, is_reading: bool, framework: str = "") -> str:
 
     ``framework`` is a value of ``evaluation_framework`` that the hub knows, or empty to omit the key.
     """
-    parts = list(parts_of({(config, split) for config, found in configs.items() for split in found}))
+    all_splits: set[tuple[str, str]] = set()
+    for config, files_by_split in configs.items():
+        all_splits.update((config, split) for split in files_by_split)
+    parts = list(parts_of(all_splits))
     if not parts:
         return ""
-    passages = rows_of(configs[SETS[parts[0][0]].corpus]["corpus"])
-    asked = ", ".join(f"{rows_of(configs[SETS[name].queries][split]):,} ({name} {split})" for name, split in parts)
+
+    # The description names the size of the collection, and of each part.
+    first_set, _ = parts[0]
+    passage_count = rows_of(configs[SETS[first_set].corpus]["corpus"])
+    part_sizes = []
+    tasks = []
+    for set_name, split in parts:
+        query_config = SETS[set_name].queries
+        part_sizes.append(f"{rows_of(configs[query_config][split]):,} ({set_name} {split})")
+        for measure in MEASURES:
+            tasks.append({"id": task_id(set_name, split, measure), "config": query_config, "split": split})
     content: dict[str, Any] = {
         "name": pretty_name(is_reading),
         "description": "Chinese passage retrieval: find the passages that answer a question, in a collection of"
-        f" {passages:,}. Questions: {asked}. Figures are percent, higher is better: MRR@10, and the share of"
-        " questions with an answer in the top 1 and the top 50.",
-        **({"evaluation_framework": framework} if framework else {}),
-        "tasks": [
-            {"id": task_id(name, split, measure), "config": SETS[name].queries, "split": split}
-            for name, split in parts
-            for measure in MEASURES
-        ],
+        f" {passage_count:,}. Questions: {', '.join(part_sizes)}. Figures are percent, higher is better: MRR@10, and"
+        " the share of questions with an answer in the top 1 and the top 50.",
     }
+    if framework:
+        content["evaluation_framework"] = framework
+    content["tasks"] = tasks
     return as_yaml(content)

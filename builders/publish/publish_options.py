@@ -17,7 +17,7 @@ class SplitScores:
 
 def read_split_scores(text: str) -> SplitScores:
     """Return the value of ``SPLIT=FILE``. Raise ValueError with the expected form for another text."""
-    split, _, file = text.partition("=")
-    if not (split and file):
+    split, _, file_name = text.partition("=")
+    if not (split and file_name):
         raise ValueError("SPLIT=FILE")
-    return SplitScores(split, Path(file))
+    return SplitScores(split, Path(file_name))

@@ -12,7 +12,7 @@ from builders.core.errors import InputError
 from builders.core.files import sha256_of, temporary_folder, write_bytes, write_text
 from builders.core.hub import report_commit, report_planned_files, upload
 from builders.core.results import Report
-from builders.publish.pages import eval_yaml, example, scores_table
+from builders.publish.pages import eval_yaml, example_block, scores_table
 from builders.publish.publish_options import SplitScores
 from builders.store.benchmark_tasks import parts_of
 from builders.store.card import CHINESE, card, configs_of, is_reading
@@ -20,6 +20,7 @@ from builders.store.layout import MANIFEST, NAME
 from builders.store.manifest import CARD, CARD_ZH, EVAL, STATS, is_published, read_stats, write_manifest
 from builders.store.reader import Release, refuse_outer_links
 
+_SHOWN_FILES = 3  # files that an error names
 _FORBIDDEN = (".py", ".lock")  # `datasets` refuses repositories with scripts; .lock files come from its cache
 
 
@@ -40,23 +41,32 @@ def publish(
 
     Raises :class:`InputError` if the release fails a test or contains unlisted files, or if the hub reports an error.
     """
+    # Refuse files that must not be published.
     unlisted = unlisted_files(release)
-    if found := [e for e in (*(e.path for e in release.manifest.files), *unlisted) if e.endswith(_FORBIDDEN)]:
-        raise InputError(f"has {', '.join(found[:3])}; remove all .py and .lock files", path=release.path)
+    all_paths = [entry.path for entry in release.manifest.files] + list(unlisted)
+    forbidden = [file_path for file_path in all_paths if file_path.endswith(_FORBIDDEN)]
+    if forbidden:
+        shown_paths = ", ".join(forbidden[:_SHOWN_FILES])
+        raise InputError(f"has {shown_paths}; remove all .py and .lock files", path=release.path)
     if unlisted:
-        shown = ", ".join(unlisted[:3]) + ", ..." * (len(unlisted) > 3)
-        raise InputError(f"has {shown}, which the manifest does not list; remove these files", path=release.path)
+        shown_paths = ", ".join(unlisted[:_SHOWN_FILES])
+        if len(unlisted) > _SHOWN_FILES:
+            shown_paths += ", ..."
+        raise InputError(f"has {shown_paths}, which the manifest does not list; remove these files", path=release.path)
     refuse_outer_links(release)
+
+    # Refuse a release that fails a test.
     report = check(release, frozenset(accepted_tests))
     if report.errors:
-        first = report.errors[0]
+        error = report.errors[0]
         raise InputError(
-            f"fails `check` ({len(report.errors)} findings; {first.test} in {first.where}: {first.what});"
+            f"fails `check` ({len(report.errors)} findings; {error.test} in {error.where}: {error.what});"
             f" run `python -m builders check --release {release.path}` to see all findings",
             path=release.path,
         )
+
     with temporary_folder() as work:
-        files = stage(release, report.figures, work, repo=repo, scores=scores, framework=framework)
+        files = stage_files(release, report.figures, work, repo=repo, scores=scores, framework=framework)
         if dry_run:
             return report_planned_files(files, repo)
         commit_url = upload(
@@ -72,7 +82,7 @@ def publish(
     return report_commit(commit_url)
 
 
-def stage(
+def stage_files(
     release: Release, figures: Figures, work: Path, *, repo: str, scores: Sequence[SplitScores], framework: str
 ) -> dict[str, tuple[Path, str]]:
     """Prepare the published files. Return {path in the repository: (file, SHA-256)}.
@@ -80,27 +90,53 @@ def stage(
     Data files are published from the release. Cards, histograms, eval.yaml, the manifest and a copy of stats.json are
     written to the folder ``work``. A download of all published files is again a release.
     """
-    builds, written = release.manifest.builds, read_stats(release.path)
-    own = [e for e in release.manifest.files if e.path not in (CARD, STATS) and not is_published(e.path)]
-    configs, stats = configs_of(own), {**written, **figures.stats}
-    made = {f"assets/{name}": content for name, content in draw(figures.lengths, figures.positives).items()}
-    published: dict[str, Any] = {
+    builds = release.manifest.builds
+    release_stats = read_stats(release.path)
+    stats = {**release_stats, **figures.stats}
+    # The data files. Earlier cards and histograms of the release are made again.
+    data_entries = []
+    for entry in release.manifest.files:
+        if entry.path not in (CARD, STATS) and not is_published(entry.path):
+            data_entries.append(entry)
+    configs = configs_of(data_entries)
+
+    # Histograms, the Chinese card and eval.yaml, whose hashes are in the new manifest.
+    made_files: dict[str, bytes] = {}
+    for image_name, image in draw(figures.lengths, figures.positives).items():
+        made_files[f"assets/{image_name}"] = image
+    card_parts: dict[str, Any] = {
         "repo": repo,
-        "images": sorted(made),
-        "example": example(release, configs),
-        "scores": scores_table(release, builds, {part.split: part.file for part in scores}),
-        "split": next((split for name, split in parts_of({*release.splits()}) if name == "main"), ""),
+        "images": sorted(made_files),
+        "example": example_block(release, configs),
+        "scores": scores_table(release, builds, {split_scores.split: split_scores.file for split_scores in scores}),
+        "split": _main_split(release),
     }
-    made[CARD_ZH] = card(own, stats, builds, CHINESE, **published).encode()
-    if benchmark := eval_yaml(configs, is_reading(builds), framework):
-        made[EVAL] = benchmark.encode()
-    for name, content in made.items():
-        write_bytes(work / name, content)
-    entries = [*own, *(describe(work, name) for name in made)]
-    write_text(work / CARD, card(entries, stats, builds, **published))
-    if written:
+    made_files[CARD_ZH] = card(data_entries, stats, builds, CHINESE, **card_parts).encode()
+    benchmark_file = eval_yaml(configs, is_reading(builds), framework)
+    if benchmark_file:
+        made_files[EVAL] = benchmark_file.encode()
+    for file_name, content in made_files.items():
+        write_bytes(work / file_name, content)
+
+    # The English card, which lists the other files, and the manifest.
+    entries = data_entries + [describe(work, file_name) for file_name in made_files]
+    write_text(work / CARD, card(entries, stats, builds, **card_parts))
+    if release_stats:
         write_bytes(work / STATS, (release.path / STATS).read_bytes())
     write_manifest(work, entries, builds)
-    return {e.path: (release.path / e.path, e.sha256) for e in own} | {
-        name: (work / name, sha256_of(work / name)) for name in (*made, CARD, STATS, MANIFEST) if (work / name).exists()
-    }
+
+    # Data files are read from the release, and all other files from ``work``.
+    files = {entry.path: (release.path / entry.path, entry.sha256) for entry in data_entries}
+    for file_name in (*made_files, CARD, STATS, MANIFEST):
+        staged_file = work / file_name
+        if staged_file.exists():
+            files[file_name] = (staged_file, sha256_of(staged_file))
+    return files
+
+
+def _main_split(release: Release) -> str:
+    """Return the first judged dev or test split of the main set, for the card's commands; "" without such a split."""
+    for set_name, split in parts_of(set(release.splits())):
+        if set_name == "main":
+            return split
+    return ""

@@ -7,7 +7,7 @@ threshold of span-F1 with the answer (Section 2.2.2, Algorithm 1). The span may 
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import zip_longest
+from itertools import compress, zip_longest
 from typing import Any
 
 import msgspec
@@ -24,32 +24,33 @@ from builders.store.span_threshold import parse_threshold
 from builders.text.answer_spans import AT_ONCE, contain_answer
 from builders.text.span_options import Options
 
-# The fields that one raw row has.
+# The columns of `answers` that one raw row fills.
 RAW = pa.struct([field for field in ANSWERS if field.name not in ("query_id", "answer_passages")])
 _SERVICE = re.compile("(?<![a-z])(search|zhidao)(?![a-z])")
-_TYPES = {"question_type": QUESTION_TYPES, "fact_or_opinion": FACT_OR_OPINION}
+_TYPE_VALUES = {"question_type": QUESTION_TYPES, "fact_or_opinion": FACT_OR_OPINION}
 
 Record = Mapping[str, Any]  # the fields of RAW
 
 
-def record_of(row: Row[Any], file: str) -> Record:
-    """Return the answers and types of a raw row. ``file`` is the name of its file, such as ``zhidao.train.json``."""
-    service = _SERVICE.search(file.lower())
-    types = {"question_type": row.question_type, "fact_or_opinion": row.fact_or_opinion}
-    return merged(
-        [
-            {
-                "answers": row.answers or [],
-                "yesno_answers": row.yesno_answers or [],
-                "entity_answers": row.entity_answers or [],
-                "source": service[1] if service else "",
-                **{
-                    name: value if (value := (types[name] or "").upper()) in known else ""
-                    for name, known in _TYPES.items()
-                },
-            }
-        ]
-    )
+def record_of(raw_row: Row[Any], file_name: str) -> Record:
+    """Return the answers and types of a raw row from the file ``file_name``, such as ``zhidao.train.json``."""
+    # DuReader names its files after the service, and has no field for it.
+    service_match = _SERVICE.search(file_name.lower())
+    record = {
+        "answers": raw_row.answers or [],
+        "yesno_answers": raw_row.yesno_answers or [],
+        "entity_answers": raw_row.entity_answers or [],
+        "source": service_match[1] if service_match else "",
+        "question_type": _known_value("question_type", raw_row.question_type),
+        "fact_or_opinion": _known_value("fact_or_opinion", raw_row.fact_or_opinion),
+    }
+    return merged([record])
+
+
+def _known_value(field_name: str, value: str | None) -> str:
+    """Return a type of a question in capitals; empty for an unknown type."""
+    value = (value or "").upper()
+    return value if value in _TYPE_VALUES[field_name] else ""
 
 
 def merged(records: Sequence[Record]) -> Record:
@@ -58,72 +59,97 @@ def merged(records: Sequence[Record]) -> Record:
     ``yesno_answers`` and ``entity_answers`` have one item for each answer, or are empty. The types and the service come
     from the first record that has them.
     """
-    found: dict[str, tuple[str, list[str]]] = {}
+    # The first occurrence of an answer decides on its yes or no, and on its entities.
+    yesno_by_answer: dict[str, str] = {}
+    entities_by_answer: dict[str, list[str]] = {}
     for record in records:
-        for answer, yesno, entities in zip_longest(*(record[f"{name}answers"] for name in ("", "yesno_", "entity_"))):
-            if answer and answer.strip():
-                found.setdefault(answer, (yesno or "", [each for each in entities or () if each.strip()]))
-    yesno_answers, entity_answers = ([*values] for values in zip(*found.values(), strict=True)) if found else ([], [])
+        for answer, yesno, entities in zip_longest(
+            record["answers"], record["yesno_answers"], record["entity_answers"]
+        ):
+            if answer and answer.strip() and answer not in yesno_by_answer:
+                yesno_by_answer[answer] = yesno or ""
+                entities_by_answer[answer] = [entity for entity in entities or () if entity.strip()]
+    yesno_answers = list(yesno_by_answer.values())
+    entity_answers = list(entities_by_answer.values())
     return {
-        "answers": [*found],
+        "answers": list(yesno_by_answer),
         "yesno_answers": yesno_answers if any(yesno_answers) else [],
         "entity_answers": entity_answers if any(entity_answers) else [],
-        **{name: next((r[name] for r in records if r[name]), "") for name in (*_TYPES, "source")},
+        "question_type": _first_value(records, "question_type"),
+        "fact_or_opinion": _first_value(records, "fact_or_opinion"),
+        "source": _first_value(records, "source"),
     }
 
 
-def answers_table(rows: Sequence[tuple[str, Record, Mapping[str, str]]], options: Options) -> pa.Table:
+def _first_value(records: Sequence[Record], field_name: str) -> Any:
+    for record in records:
+        if record[field_name]:
+            return record[field_name]
+    return ""
+
+
+def answers_table(query_rows: Sequence[tuple[str, Record, Mapping[str, str]]], options: Options) -> pa.Table:
     """Return rows of the config ``answers``.
 
-    ``rows`` has a tuple for each query: its id, its record, and its judged passages (id -> text).
+    ``query_rows`` has a tuple for each query: its id, its record, and its judged passages (id -> text).
     """
     # Each answer is compared with the passages as if it were the only answer of a question.
-    pairs = [(answer, passages) for _, record, passages in rows for answer in record["answers"]]
-    labels = iter(contain_answer([[*own.values()] for _, own in pairs], [[answer] for answer, _ in pairs], options))
-    found = []
-    for query, record, passages in rows:
-        inside = [
-            [docid for docid, label in zip(passages, next(labels), strict=True) if label] for _ in record["answers"]
-        ]
-        found.append({"query_id": query, **record, "answer_passages": inside})
-    return pa.Table.from_pylist(found, ANSWERS)
+    compared_texts = []
+    compared_answers = []
+    for _, record, passages in query_rows:
+        for answer in record["answers"]:
+            compared_texts.append(list(passages.values()))
+            compared_answers.append([answer])
+    # One list of labels for each answer of each query, in the same order.
+    labels = iter(contain_answer(compared_texts, compared_answers, options))
+    answer_rows = []
+    for query_id, record, passages in query_rows:
+        answer_passages = []
+        for _ in record["answers"]:
+            answer_passages.append(list(compress(passages, next(labels))))  # the ids of the passages with the answer
+        answer_rows.append({"query_id": query_id, **record, "answer_passages": answer_passages})
+    return pa.Table.from_pylist(answer_rows, ANSWERS)
 
 
 def answers_of(
     release: Release, records: Iterable[tuple[str, Record]], judged: Judged, options: Options
 ) -> Iterator[pa.Table]:
     """Yield the rows of ``answers`` for (query id, record) pairs. ``judged`` are the judgments of these queries."""
-    waiting = [(query, record, judged.get(query, {})) for query, record in records]
-    texts = texts_of_judged(release, {query: own for query, _, own in waiting})  # one pass over the collection
-    for start in range(0, len(waiting), AT_ONCE):
-        some = waiting[start : start + AT_ONCE]
-        rows = [(query, record, {docid: texts[docid] for docid in own}) for query, record, own in some]
+    query_records = list(records)
+    record_judgments = {query_id: judged.get(query_id, {}) for query_id, _ in query_records}
+    texts = texts_of_judged(release, record_judgments)  # one pass over the collection
+    for start in range(0, len(query_records), AT_ONCE):
+        rows = []
+        for query_id, record in query_records[start : start + AT_ONCE]:
+            passages = {passage_id: texts[passage_id] for passage_id in record_judgments[query_id]}
+            rows.append((query_id, record, passages))
         yield answers_table(rows, options)
 
 
 def renew_answers(
-    draft: Draft, base: Release, split: str, judged: Judged, queries: Collection[str] | None = None
+    draft: Draft, base_release: Release, split: str, judged: Judged, query_ids: Collection[str] | None = None
 ) -> None:
-    """Write the rows of ``answers`` for new judgments of a split. Nothing is written if ``base`` has no answers.
+    """Write the rows of ``answers`` for new judgments of a split, if ``base_release`` has answers.
 
-    The options of span-F1 are those with which the answers of ``base`` were made. ``queries`` limits the rows to these
-    queries (default: all).
+    The options of span-F1 are those with which the answers of ``base_release`` were made. ``query_ids`` limits the rows
+    to these queries (default: all).
     """
-    if ("answers", split) in base.splits():
-        rows = base.table("answers", split).to_pylist()
-        records = (
-            (row["query_id"], {field.name: row[field.name] for field in RAW})
-            for row in rows
-            if queries is None or row["query_id"] in queries
-        )
-        draft.write("answers", split, answers_of(base, records, judged, rule_of(base.manifest)))
+    if ("answers", split) not in base_release.splits():
+        return
+    records = []
+    for row in base_release.table("answers", split).to_pylist():
+        if query_ids is None or row["query_id"] in query_ids:
+            records.append((row["query_id"], {field.name: row[field.name] for field in RAW}))
+    options = rule_of(base_release.manifest)
+    draft.write("answers", split, answers_of(base_release, records, judged, options))
 
 
 def rule_of(manifest: Manifest) -> Options:
     """Return the options of span-F1 with which a release's ``answers`` were made."""
-    recorded: dict[str, Any] = {}
+    last_options: dict[str, Any] = {}
+    # A later build replaces the answers of an earlier build.
     for build in manifest.builds:
         if build.verb in ANSWER_VERBS:
-            recorded = build.options
-    rule = msgspec.convert(recorded, AnswerRule)  # read_manifest has validated the options
+            last_options = build.options
+    rule = msgspec.convert(last_options, AnswerRule)  # read_manifest has validated the options
     return Options(rule.unit, parse_threshold(rule.threshold), segmenter=rule.segmenter_name)

@@ -79,9 +79,10 @@ def build_release(
 
     sources = []
     for split, paths in ((None, raw), ("train", train), ("dev", dev), ("test", test)):
-        # Machines of a cluster may have different working directories, so they need absolute paths.
-        found_at = [Path(os.path.abspath(path)) for path in paths] if engine == "ray" else paths
-        sources += find_sources(found_at, split)
+        if engine == "ray":
+            # Machines of a cluster may have different working directories, so they need absolute paths.
+            paths = [Path(os.path.abspath(path)) for path in paths]
+        sources += find_sources(paths, split)
     if not sources:
         raise UsageError("no input; give --raw, or --train, --dev, --test")
     options = Options(unit, threshold, match, min_chars, segmenter)
@@ -94,7 +95,7 @@ def build_release(
     if finished:
         return _open_reported(finished.path, read_stats(finished.path))
 
-    # Now the libraries of the build, whose import takes seconds.
+    # Imported here, because the libraries of the build take seconds to import and a finished release needs none.
     from builders.release.build import build_from_raw
 
     if engine == "ray":
@@ -117,8 +118,10 @@ def _open_reported(out: Path, stats: dict[str, Any]) -> "WrittenRelease":
     from builders.store.written_release import open_written
 
     lines = []
+    # Show how many questions were dropped, because they have no positive passage or are repeated.
     for split, counts in stats["read"].items():
-        kept = stats["table3"][split]["queries"]
-        lines.append(f"{split}: {counts['questions']:,} questions read, {kept:,} queries kept")
-    lines += [table3_text(stats), f"release: {out}"]
+        query_count = stats["table3"][split]["queries"]
+        lines.append(f"{split}: {counts['questions']:,} questions read, {query_count:,} queries kept")
+    lines.append(table3_text(stats))
+    lines.append(f"release: {out}")
     return open_written(out, Report(stats, "\n".join(lines), table3_tables(stats)))

@@ -4,11 +4,16 @@ Each paragraph is labelled by its span-F1 with the answers of the question (Algo
 Then paragraphs are joined to passages (see :mod:`.paragraphs`). A passage's id is the MD5 of its text.
 
 The result of a block is a folder of three Arrow files, named by the number of the block. The folder is renamed to this
-name when it is complete, so a killed build resumes from the finished folders. A row of these files is identified by its
-*place*, the number ``(block << 32) + row number in the block's file``. Places are in the order of the input.
+name when it is complete, so a killed build resumes from the finished folders.
+
+A row of these files is identified by its *place*, one integer with the number of the block in the upper 32 bits and the
+row's number in the block's file in the lower 32 bits. For example, row 5 of block 2 has the place
+``(2 << 32) + 5 = 8,589,934,597``. Places are in the order of the input, so the lowest place is the first occurrence,
+and the database (:mod:`.select`) sorts and compares plain integers instead of texts.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +32,7 @@ from builders.text.span_f1 import Questions, char_ids, label_questions, word_ids
 from builders.text.span_options import Options
 
 Places = npt.NDArray[np.int64]
+ROW_BITS = 32  # lower bits of a place
 
 SCHEMAS = {
     # One row for each raw row.
@@ -59,108 +65,151 @@ SCHEMAS = {
 }
 
 
-def label_block(block: Block, options: Options, work: Path) -> int:
-    """Label the paragraphs of a block, cut passages, compute ids, and write the result to ``work``.
+def label_block(block: Block, options: Options, work_folder: Path) -> int:
+    """Label the paragraphs of a block, cut passages, compute ids, and write the result to ``work_folder``.
 
     Returns the number of rows. Raises :class:`InputError` with file and line for a wrong row.
     """
-    found = list(parse_rows(block, segmented=options.unit == "word"))
-    rows = [row for _, row in found]
-    documents = [document.paragraphs for row in rows for document in row.documents]
-    passages = cut_passages(documents, label_rows(rows, options), options.min_chars)
+    offsets = []
+    rows = []
+    for offset, row in parse_rows(block, segmented=options.unit == "word"):
+        offsets.append(offset)
+        rows.append(row)
+
+    # Label the paragraphs, then join them to passages. A passage of only white space is dropped.
+    documents = list(chain.from_iterable(row.documents for row in rows))
+    labels = label_rows(rows, options)
+    paragraph_lists = [document.paragraphs for document in documents]
+    passages = cut_passages(paragraph_lists, labels, options.min_chars)
     row_of_document = np.repeat(np.arange(len(rows)), [len(row.documents) for row in rows])
-    blank = passages.blank()
-    blank_passages = np.bincount(row_of_document[passages.document[blank]], minlength=len(rows))
-    passages = passages.keep(~blank)
-    positive = np.flatnonzero(passages.positive)
-    queries = [text_id(row.question) for row in rows]
-    split, count = block.source.split, len(rows)
+    is_blank = passages.blank()
+    blank_passages = np.bincount(row_of_document[passages.document[is_blank]], minlength=len(rows))
+    passages = passages.keep(~is_blank)
+
+    query_ids = [text_id(row.question) for row in rows]
+    split = block.source.split
     questions = {
-        "split": [split] * count,
+        "split": [split] * len(rows),
         "question_id": [str(row.question_id) for row in rows],
-        "query_id": queries,
+        "query_id": query_ids,
         "text": [row.question for row in rows],
         "chars": [len(row.question) for row in rows],
         "answered": [bool(row.answers) for row in rows],
         "blank_passages": blank_passages,
         "record": [record_of(row, block.source.name) for row in rows],
-        "source": [block.source.shown] * count,
-        "offset": [offset for offset, _ in found],
+        "source": [block.source.shown] * len(rows),
+        "offset": offsets,
     }
+    passage_columns = {"docid": passages.ids, "text": passages.texts, "chars": passages.chars}
+    positive_numbers = np.flatnonzero(passages.positive)
+    positive_rows = row_of_document[passages.document[positive_numbers]]
     positives = {
-        "split": [split] * positive.size,
-        "query_id": [queries[number] for number in row_of_document[passages.document[positive]]],
-        "docid": passages.ids.take(positive),
-        "passage": positive,
-        "chars": passages.chars[positive],
+        "split": [split] * positive_numbers.size,
+        "query_id": [query_ids[row_number] for row_number in positive_rows],
+        "docid": passages.ids.take(positive_numbers),
+        "passage": positive_numbers,
+        "chars": passages.chars[positive_numbers],
     }
-    with task_folder(_folder(work, block.number)) as folder:
+    with task_folder(_block_folder(work_folder, block.number)) as folder:
         write_labelled(folder, "questions", questions)
-        write_labelled(folder, "passages", {"docid": passages.ids, "text": passages.texts, "chars": passages.chars})
+        write_labelled(folder, "passages", passage_columns)
         write_labelled(folder, "positives", positives)
-    return count
+    return len(rows)
 
 
 def label_rows(rows: Sequence[Row[Any]], options: Options) -> npt.NDArray[np.bool_]:
     """Return one label for each paragraph of ``rows``: True for a positive paragraph (Algorithm 1)."""
-    counts = [sum(len(document.paragraphs) for document in row.documents) for row in rows]
+    # All rows of a block are labelled by one call of a compiled function, which takes concatenated tokens.
+    paragraph_counts = [sum(len(document.paragraphs) for document in row.documents) for row in rows]
     answer_counts = [len(row.answers or ()) for row in rows]
     if options.unit == "char":
-        paragraphs = [text for row in rows for document in row.documents for text in document.paragraphs]
-        tokens = char_ids(paragraphs), char_ids([text for row in rows for text in row.answers or ()])
+        paragraph_tokens = char_ids(_paragraphs(rows))
+        answer_tokens = char_ids(_answers(rows))
     else:
-        tokens = word_ids(
-            [found for row in rows for found in _paragraph_words(row, options.segmenter)],
-            [found for row in rows for found in _words(row.answers, row.segmented_answers, options.segmenter)],
-        )
-    return label_questions(Questions.of(*tokens, counts, answer_counts), options.threshold, options.match)
+        paragraph_words = _paragraph_words(rows, options.segmenter)
+        answer_words = _answer_words(rows, options.segmenter)
+        paragraph_tokens, answer_tokens = word_ids(paragraph_words, answer_words)
+    questions = Questions.of(paragraph_tokens, answer_tokens, paragraph_counts, answer_counts)
+    return label_questions(questions, options.threshold, options.match)
 
 
-def _paragraph_words(row: Row[Any], segmenter: str) -> Iterator[list[str]]:
-    for document in row.documents:
-        if row.answers:
-            yield from _words(document.paragraphs, document.segmented_paragraphs, segmenter)
-        else:  # no paragraph is positive, so words are not needed
-            yield from ([] for _ in document.paragraphs)
+def _paragraphs(rows: Sequence[Row[Any]]) -> list[str]:
+    paragraphs: list[str] = []
+    for row in rows:
+        for document in row.documents:
+            paragraphs += document.paragraphs
+    return paragraphs
 
 
-def _words(texts: Sequence[str] | None, word_lists: Words, segmenter: str) -> list[list[str]]:
+def _answers(rows: Sequence[Row[Any]]) -> list[str]:
+    answers: list[str] = []
+    for row in rows:
+        answers += row.answers or ()
+    return answers
+
+
+def _paragraph_words(rows: Sequence[Row[Any]], segmenter: str) -> list[list[str]]:
+    word_lists: list[list[str]] = []
+    for row in rows:
+        for document in row.documents:
+            if row.answers:
+                word_lists += _segment(document.paragraphs, document.segmented_paragraphs, segmenter)
+            else:  # no paragraph is positive, so words are not needed
+                word_lists += [[] for _ in document.paragraphs]
+    return word_lists
+
+
+def _answer_words(rows: Sequence[Row[Any]], segmenter: str) -> list[list[str]]:
+    word_lists: list[list[str]] = []
+    for row in rows:
+        word_lists += _segment(row.answers, row.segmented_answers, segmenter)
+    return word_lists
+
+
+def _segment(texts: Sequence[str] | None, word_lists: Words, segmenter: str) -> list[list[str]]:
     """Return the words of each text: the raw row's word lists or, if they are missing, the segmenter's words."""
-    return [words(text, segmenter) for text in texts or ()] if word_lists is None else word_lists
+    if word_lists is not None:
+        return word_lists
+    return [words(text, segmenter) for text in texts or ()]
 
 
-def _folder(work: Path, block: int) -> Path:
-    return work / f"{block:06d}"
+def _block_folder(work_folder: Path, block_number: int) -> Path:
+    return work_folder / f"{block_number:06d}"
 
 
-def write_labelled(folder: Path, name: str, columns: Mapping[str, Any]) -> None:
+def write_labelled(folder: Path, table_name: str, columns: Mapping[str, Any]) -> None:
     """Write one file of a block. It is not compressed, so that readers can map single columns into memory."""
-    with pa.ipc.new_file(str(folder / f"{name}.arrow"), SCHEMAS[name]) as out:
-        out.write_table(pa.table(columns, schema=SCHEMAS[name]))
+    with pa.ipc.new_file(str(folder / f"{table_name}.arrow"), SCHEMAS[table_name]) as out:
+        out.write_table(pa.table(columns, schema=SCHEMAS[table_name]))
 
 
-def read_labelled(work: Path, block: int, name: str, columns: Sequence[str] | None = None) -> pa.Table:
-    """Map one file of a block, or some of its columns, into memory."""
-    fields = None if columns is None else [SCHEMAS[name].get_field_index(column) for column in columns]
-    options = pa.ipc.IpcReadOptions(included_fields=fields)
-    with pa.memory_map(str(_folder(work, block) / f"{name}.arrow")) as file:
+def read_labelled(work_folder: Path, block_number: int, table_name: str, columns: Sequence[str]) -> pa.Table:
+    """Map ``columns`` of one file of a block into memory."""
+    field_numbers = [SCHEMAS[table_name].get_field_index(column) for column in columns]
+    options = pa.ipc.IpcReadOptions(included_fields=field_numbers)
+    path = _block_folder(work_folder, block_number) / f"{table_name}.arrow"
+    with pa.memory_map(str(path)) as file:
         return pa.ipc.open_file(file, options=options).read_all()
 
 
-def rows_at(places: Places, work: Path, name: str, columns: Sequence[str]) -> pa.Table:
+def rows_at(places: Places, work_folder: Path, table_name: str, columns: Sequence[str]) -> pa.Table:
     """Return the rows at ``places``, in the order of ``places``, from all blocks."""
     if not places.size:
-        return SCHEMAS[name].empty_table().select(columns)
+        return SCHEMAS[table_name].empty_table().select(columns)
+    # Group the places by block, so that each file is opened once.
     order = np.argsort(places, kind="stable")
-    blocks, numbers = np.divmod(places[order], 1 << 32)
-    found, starts = np.unique(blocks, return_index=True)
-    tables = [
-        read_labelled(work, block, name, columns).take(some)
-        for block, some in zip(found.tolist(), np.split(numbers, starts[1:]), strict=True)
-    ]
+    blocks, row_numbers = np.divmod(places[order], 1 << ROW_BITS)
+    block_numbers, block_starts = np.unique(blocks, return_index=True)
+    rows_by_block = np.split(row_numbers, block_starts[1:])
+    tables = []
+    for block_number, block_rows in zip(block_numbers.tolist(), rows_by_block, strict=True):
+        block_table = read_labelled(work_folder, block_number, table_name, columns)
+        tables.append(block_table.take(block_rows))
     table = pa.concat_tables(tables)
-    if (order[1:] > order[:-1]).all():  # ``places`` was sorted
+    was_sorted = (order[1:] > order[:-1]).all()
+    if was_sorted:
         return table
-    back = np.empty_like(order)
-    back[order] = np.arange(order.size)
-    return table.combine_chunks().take(back)
+    # ``order`` leads from a sorted row to its position in ``places``. Its inverse leads back.
+    inverse_order = np.empty_like(order)
+    inverse_order[order] = np.arange(order.size)
+    return table.combine_chunks().take(inverse_order)

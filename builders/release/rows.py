@@ -20,21 +20,21 @@ from builders.sources.source_files import Source, find_files, split_of
 from builders.store.layout import LONGEST_TEXT, SPLITS, long_text_fault
 
 Words = list[list[str]] | None
-W = TypeVar("W")
+WordLists = TypeVar("WordLists")
 _ROW_FILE = re.compile(r"\.jsonl?(\.gz)?$", re.IGNORECASE)
 
 
-class Document(msgspec.Struct, Generic[W], gc=False, kw_only=True):
+class Document(msgspec.Struct, Generic[WordLists], gc=False, kw_only=True):
     """One retrieved document. ``segmented_paragraphs`` has each paragraph's words, or is None.
 
     The title is not read, because the paper drops titles (Section 2.2.2).
     """
 
     paragraphs: list[str]
-    segmented_paragraphs: W = None  # type: ignore[assignment]
+    segmented_paragraphs: WordLists = None  # type: ignore[assignment]
 
 
-class Row(msgspec.Struct, Generic[W], gc=False, kw_only=True):
+class Row(msgspec.Struct, Generic[WordLists], gc=False, kw_only=True):
     """One question with its documents and human answers. Rows of the test set have no answers.
 
     Word lists take most of the bytes of a preprocessed row, so they are decoded only if span-F1 compares words.
@@ -42,16 +42,17 @@ class Row(msgspec.Struct, Generic[W], gc=False, kw_only=True):
 
     question_id: int | str
     question: str
-    documents: list[Document[W]]
+    documents: list[Document[WordLists]]
     answers: list[str] | None = None
-    segmented_answers: W = None  # type: ignore[assignment]
+    segmented_answers: WordLists = None  # type: ignore[assignment]
     question_type: str | None = None
     fact_or_opinion: str | None = None
     yesno_answers: list[str] | None = None
     entity_answers: list[list[str]] | None = None
 
 
-_ROW, _SEGMENTED_ROW = msgspec.json.Decoder(Row[msgspec.Raw]), msgspec.json.Decoder(Row[Words])
+_ROW_DECODER = msgspec.json.Decoder(Row[msgspec.Raw])  # word lists stay undecoded bytes
+_SEGMENTED_ROW_DECODER = msgspec.json.Decoder(Row[Words])
 
 
 def find_sources(paths: Iterable[Path], split: str | None = None) -> list[Source]:
@@ -63,17 +64,26 @@ def find_sources(paths: Iterable[Path], split: str | None = None) -> list[Source
     """
     sources: list[Source] = []
     for path in paths:
-        named = []
-        for found in find_files(path, _ROW_FILE, "no raw DuReader rows (expected *.json or *.json.gz, JSON lines)"):
-            label = split or split_of(found.name) or (None if path.is_dir() else split_of(path.resolve().as_posix()))
-            if label is None:
+        # The order of the sources decides which of equal texts is the first. Sorting makes it independent of the disk.
+        path_sources = []
+        for source in find_files(path, _ROW_FILE, "no raw DuReader rows (expected *.json or *.json.gz, JSON lines)"):
+            source_split = split or _split_of_source(source, path)
+            if source_split is None:
                 raise InputError(
                     "expected one of train, dev and test in the name; rename the file or use --train, --dev, --test",
-                    path=found.shown,
+                    path=source.shown,
                 )
-            named.append(replace(found, split=label))
-        sources += sorted(named, key=lambda source: (SPLITS.index(source.split), source.name))
+            path_sources.append(replace(source, split=source_split))
+        sources += sorted(path_sources, key=lambda source: (SPLITS.index(source.split), source.name))
     return sources
+
+
+def _split_of_source(source: Source, path: Path) -> str | None:
+    """Return the split in the name of a source. For a file, the folders of its whole path are also searched."""
+    source_split = split_of(source.name)
+    if source_split is None and not path.is_dir():
+        source_split = split_of(path.resolve().as_posix())
+    return source_split
 
 
 def parse_rows(block: Block, *, segmented: bool = False) -> Iterator[tuple[int, Row[Any]]]:
@@ -81,24 +91,28 @@ def parse_rows(block: Block, *, segmented: bool = False) -> Iterator[tuple[int, 
 
     Raises :class:`InputError` with file and line for a line that is not a row of raw DuReader.
     """
-    for start, line in lines(block):
+    for offset, line in lines(block):
         try:
-            yield start, parse_row(line, segmented)
+            yield offset, parse_row(line, segmented)
         except ValueError as error:
+            # Only a line with an error can be blank, so other lines are not searched for white space.
             if bytes(line).strip():
-                raise InputError(str(error), path=block.source.shown, line=line_number(block.source, start)) from None
+                number = line_number(block.source, offset)
+                raise InputError(str(error), path=block.source.shown, line=number) from None
 
 
 def parse_row(line: bytes | memoryview, segmented: bool = False) -> Row[Any]:
     """Decode one line as a row, with word lists if ``segmented`` is True. Raises ValueError for a wrong row."""
+    decoder: msgspec.json.Decoder[Any] = _SEGMENTED_ROW_DECODER if segmented else _ROW_DECODER
     try:
-        row: Row[Any] = (_SEGMENTED_ROW if segmented else _ROW).decode(line)
+        row: Row[Any] = decoder.decode(line)
     except msgspec.ValidationError as error:
         is_list = bytes(line[:1]) == b"["
         remedy = "; write one row a line, without a list around the lines" if is_list else ""
         raise ValueError(f"not a row of raw DuReader: {error}{remedy}") from None
     except msgspec.DecodeError as error:
-        raise ValueError(f"not JSON: {describe_json_error(bytes(line), str(error), is_line=True)}") from None
+        fault = describe_json_error(bytes(line), str(error), is_line=True)
+        raise ValueError(f"not JSON: {fault}") from None
     except UnicodeDecodeError as error:
         reason = f"{error.reason} at byte {error.start}"
         raise ValueError(f"not UTF-8: {reason}; {describe_encoding(bytes(line))}") from None
@@ -107,15 +121,33 @@ def parse_row(line: bytes | memoryview, segmented: bool = False) -> Row[Any]:
     if not row.question.strip():
         raise ValueError("the question has no text")
     if len(line) > LONGEST_TEXT:  # in bytes, so that nearly all rows need no further test
-        for text in (row.question, *(text for document in row.documents for text in document.paragraphs)):
-            if fault := long_text_fault(text):
-                raise ValueError(fault)
-    for number, document in enumerate(row.documents if segmented else ()):
-        given = document.segmented_paragraphs
-        if given is not None and len(given) != len(document.paragraphs):
-            raise ValueError(
-                f"documents[{number}] has {len(document.paragraphs)} paragraphs, but {len(given)} segmented_paragraphs"
-            )
-    if segmented and row.segmented_answers is not None and len(row.segmented_answers) != len(row.answers or []):
-        raise ValueError(f"has {len(row.answers or [])} answers, but {len(row.segmented_answers)} segmented_answers")
+        _expect_short_texts(row)
+    if segmented:
+        _expect_word_lists(row)
     return row
+
+
+def _expect_short_texts(row: Row[Any]) -> None:
+    """Raise ValueError for a question or paragraph that readers of a release would refuse."""
+    texts = [row.question]
+    for document in row.documents:
+        texts += document.paragraphs
+    for text in texts:
+        fault = long_text_fault(text)
+        if fault:
+            raise ValueError(fault)
+
+
+def _expect_word_lists(row: Row[Words]) -> None:
+    """Raise ValueError if word lists do not fit the number of paragraphs or answers."""
+    # Words without their paragraph would give a wrong label.
+    for number, document in enumerate(row.documents):
+        word_lists = document.segmented_paragraphs
+        if word_lists is not None and len(word_lists) != len(document.paragraphs):
+            raise ValueError(
+                f"documents[{number}] has {len(document.paragraphs)} paragraphs, "
+                f"but {len(word_lists)} segmented_paragraphs"
+            )
+    answer_count = len(row.answers or [])
+    if row.segmented_answers is not None and len(row.segmented_answers) != answer_count:
+        raise ValueError(f"has {answer_count} answers, but {len(row.segmented_answers)} segmented_answers")

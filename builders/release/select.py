@@ -13,15 +13,15 @@ import pyarrow as pa
 
 from builders.core.database import database
 from builders.core.errors import InputError
-from builders.release.label import SCHEMAS, Places, read_labelled, rows_at
+from builders.release.label import ROW_BITS, SCHEMAS, Places, read_labelled, rows_at
 from builders.sources.lines import line_number
 from builders.sources.source_files import Source
 from builders.store.layout import SPLITS
 from builders.store.table3 import LengthCounter
 
-_MEMORY = 512  # MB
+_MEMORY_MB = 512
 # The columns that the database reads from each table, in addition to ``place``.
-_COLUMNS = {
+_TABLE_COLUMNS = {
     "questions": ["split", "question_id", "query_id", "chars", "answered", "blank_passages"],
     "passages": ["docid", "chars"],
     "positives": ["split", "query_id", "docid", "chars", "passage"],  # passage: the place in "passages"
@@ -33,9 +33,9 @@ class SplitSelection:
     """The rows of one split, in order."""
 
     queries: Places
-    rows: Places  # the raw rows of the queries; an equal question has several
-    asked: Places  # for each raw row, the number of its query (from 0)
-    judged: Places  # for each judgment, the number of its query (from 0)
+    raw_rows: Places  # the raw rows of the queries; an equal question has several
+    raw_row_queries: Places  # for each raw row, the number of its query (from 0)
+    judged_queries: Places  # for each judgment, the number of its query (from 0)
     passages: Places  # for each judgment, the place of its passage
     query_chars: int  # characters of all queries
     passage_chars: LengthCounter  # characters of the judged passages
@@ -51,52 +51,62 @@ class Selection:
     read: dict[str, dict[str, int]]  # counts of the raw rows, by split
 
 
-def select(sources: Sequence[Source], blocks: Sequence[int], work: Path, threads: int) -> Selection:
-    """Select the rows of the release from the labelled ``blocks`` under ``work``.
+def select(sources: Sequence[Source], block_numbers: Sequence[int], work_folder: Path, thread_count: int) -> Selection:
+    """Select the rows of the release from the labelled ``block_numbers`` under ``work_folder``.
 
     Raises :class:`InputError` if one question id has two texts, or if the input has no passage.
     """
-    with database(work / "ids", _MEMORY, threads) as con:
-        for name, columns in _COLUMNS.items():
-            con.register(f"{name}_of_blocks", _rows(work, blocks, name, columns))
-            ids = ", ".join(f"{column}::UUID AS {column}" for column in columns if column in ("query_id", "docid"))
-            con.execute(f"CREATE VIEW {name} AS SELECT * REPLACE ({ids}) FROM {name}_of_blocks")  # UUIDs take 16 bytes
+    with database(work_folder / "ids", _MEMORY_MB, thread_count) as con:
+        for table, columns in _TABLE_COLUMNS.items():
+            # Each view is read only once, because a reader of record batches cannot start again.
+            block_rows = _read_blocks(work_folder, block_numbers, table, columns)
+            con.register(f"{table}_of_blocks", block_rows)
+            id_columns = [column for column in columns if column in ("query_id", "docid")]
+            ids = ", ".join(f"{column}::UUID AS {column}" for column in id_columns)  # UUIDs take 16 bytes
+            con.execute(f"CREATE VIEW {table} AS SELECT * REPLACE ({ids}) FROM {table}_of_blocks")
         con.execute("CREATE TABLE rows AS SELECT * FROM questions")
-        _refuse_two_texts(con, sources, work)
+        _refuse_two_texts(con, sources, work_folder)
         keep_firsts(con, "passages", "docid", "corpus", "chars")
         # A question's positive passages come from all its rows.
         keep_firsts(con, "positives", "split, query_id, docid", "judgments", "passage", "chars")
         select_queries(con)
-        read = {split: counts for split in SPLITS if (counts := _read_counts(con, split))["questions"]}
+        counts_by_split = {}
+        for split in SPLITS:
+            counts = _read_counts(con, split)
+            if counts["questions"]:
+                counts_by_split[split] = counts
         corpus = _column(con, "SELECT place FROM corpus ORDER BY place")
         if not corpus.size:
             raise InputError("the input has no passage, because every document is empty; expected documents with text")
         return Selection(
-            corpus,
-            _lengths(con, "FROM corpus"),
-            {split: _split_selection(con, split) for split in read},
-            read,
+            corpus=corpus,
+            corpus_chars=_count_lengths(con, "FROM corpus"),
+            splits={split: _split_selection(con, split) for split in counts_by_split},
+            read=counts_by_split,
         )
 
 
-def keep_firsts(con: duckdb.DuckDBPyConnection, table: str, keys: str, new: str, *others: str) -> None:
-    """Create the table ``new``. For each value of ``keys``, it has the row of ``table`` with the lowest ``place``.
+def keep_firsts(
+    connection: duckdb.DuckDBPyConnection, table: str, key_columns: str, new_table: str, *copied_columns: str
+) -> None:
+    """Create ``new_table``. For each value of ``key_columns``, it has the row of ``table`` with the lowest ``place``.
 
     Ids are MD5s of texts, so passages of equal text become one passage. The paper only says that its passages are
-    unique (abstract). ``others`` names further columns to copy from the row.
+    unique (abstract). ``copied_columns`` names further columns to copy from the row.
     """
-    wanted = "".join(f", arg_min({column}, place) AS {column}" for column in others)
-    con.execute(f"CREATE TABLE {new} AS SELECT {keys}, min(place) AS place{wanted} FROM {table} GROUP BY {keys}")
+    copies = "".join(f", arg_min({column}, place) AS {column}" for column in copied_columns)
+    columns = f"{key_columns}, min(place) AS place{copies}"
+    connection.execute(f"CREATE TABLE {new_table} AS SELECT {columns} FROM {table} GROUP BY {key_columns}")
 
 
-def select_queries(con: duckdb.DuckDBPyConnection) -> None:
+def select_queries(connection: duckdb.DuckDBPyConnection) -> None:
     """Create the table ``queries``, with each question of a split once.
 
     A split is labelled if any of its rows has an answer. Questions of a labelled split are skipped if they have no
     positive passage, because the official train set has no such question. The paper does not state this rule.
     """
-    keep_firsts(con, "rows", "split, query_id", "questions_once", "chars")
-    con.execute("""
+    keep_firsts(connection, "rows", "split, query_id", "questions_once", "chars")
+    connection.execute("""
         CREATE TABLE queries AS
         SELECT *, row_number() OVER (PARTITION BY split ORDER BY place) - 1 AS number
         FROM questions_once
@@ -105,24 +115,33 @@ def select_queries(con: duckdb.DuckDBPyConnection) -> None:
     """)
 
 
-def _rows(work: Path, blocks: Sequence[int], name: str, columns: list[str]) -> pa.RecordBatchReader:
-    """Return the rows of one table from all blocks: the place and the given columns of each row."""
-    place = pa.field("place", pa.int64())
+def _read_blocks(
+    work_folder: Path, block_numbers: Sequence[int], table: str, columns: list[str]
+) -> pa.RecordBatchReader:
+    """Return the rows of one table from all blocks: the place of each row, and ``columns``."""
+    place_field = pa.field("place", pa.int64())
 
     def batches() -> Iterator[pa.RecordBatch]:
-        for block in blocks:
-            table = read_labelled(work, block, name, columns)
-            first = block << 32
-            if name == "positives":
-                table = table.drop(["passage"]).append_column("passage", pa.array(table["passage"].to_numpy() + first))
-            yield from table.add_column(0, place, pa.array(first + np.arange(table.num_rows))).to_batches()
+        for block_number in block_numbers:
+            rows = read_labelled(work_folder, block_number, table, columns)
+            first_place = block_number << ROW_BITS
+            if table == "positives":
+                # The block has the number of the passage's row, which becomes the passage's place.
+                passage_places = pa.array(rows["passage"].to_numpy() + first_place)
+                rows = rows.drop(["passage"]).append_column("passage", passage_places)
+            row_places = pa.array(first_place + np.arange(rows.num_rows))
+            yield from rows.add_column(0, place_field, row_places).to_batches()
 
-    return pa.RecordBatchReader.from_batches(pa.schema([place, *map(SCHEMAS[name].field, columns)]), batches())
+    schema = pa.schema([place_field, *(SCHEMAS[table].field(column) for column in columns)])
+    return pa.RecordBatchReader.from_batches(schema, batches())
 
 
-def _refuse_two_texts(con: duckdb.DuckDBPyConnection, sources: Sequence[Source], work: Path) -> None:
+def _refuse_two_texts(connection: duckdb.DuckDBPyConnection, sources: Sequence[Source], work_folder: Path) -> None:
+    """Raise :class:`InputError` if two raw rows have the same question id and different texts."""
+    # Find the first two contradicting rows in the order of the input. Ids are MD5s of texts, so different ids mean
+    # different texts.
     places = _column(
-        con,
+        connection,
         """
         WITH firsts AS (
             SELECT question_id, min(place) AS first, arg_min(query_id, place) AS first_query
@@ -136,19 +155,22 @@ def _refuse_two_texts(con: duckdb.DuckDBPyConnection, sources: Sequence[Source],
     )
     if not places.size:
         return
-    first, again = rows_at(places, work, "questions", ["question_id", "text", "source", "offset"]).to_pylist()
-    source = next(source for source in sources if source.shown == again["source"])
+    # The texts are read only for the error.
+    first_row, later_row = rows_at(
+        places, work_folder, "questions", ["question_id", "text", "source", "offset"]
+    ).to_pylist()
+    source = next(source for source in sources if source.shown == later_row["source"])
     raise InputError(
-        f"question_id {again['question_id']} has the text {again['text']!r}, but an earlier row has {first['text']!r};"
-        " expected one text for each id",
+        f"question_id {later_row['question_id']} has the text {later_row['text']!r}, but an earlier row has "
+        f"{first_row['text']!r}; expected one text for each id",
         path=source.shown,
-        line=line_number(source, again["offset"]),
+        line=line_number(source, later_row["offset"]),
     )
 
 
-def _read_counts(con: duckdb.DuckDBPyConnection, split: str) -> dict[str, int]:
+def _read_counts(connection: duckdb.DuckDBPyConnection, split: str) -> dict[str, int]:
     names = ("questions", "answered", "same_text_again", "without_positive", "blank_passages_dropped")
-    row = con.execute(
+    row = connection.execute(
         """
         SELECT count(*), count(*) FILTER (answered), count(*) - count(DISTINCT query_id),
                count(DISTINCT query_id) - (SELECT count(*) FROM queries WHERE split = $split), sum(blank_passages)
@@ -159,28 +181,34 @@ def _read_counts(con: duckdb.DuckDBPyConnection, split: str) -> dict[str, int]:
     return {name: int(value or 0) for name, value in zip(names, row, strict=True)}
 
 
-def _split_selection(con: duckdb.DuckDBPyConnection, split: str) -> SplitSelection:
+def _split_selection(connection: duckdb.DuckDBPyConnection, split: str) -> SplitSelection:
+    # Row i of the queries has the number i. Rows and judgments are sorted by this number, then by the input.
     from_queries = "FROM queries WHERE split = $split"
     from_rows = "FROM rows JOIN queries USING (split, query_id) WHERE split = $split ORDER BY number, rows.place"
     from_judgments = "FROM judgments JOIN queries USING (split, query_id) WHERE split = $split"
     in_order = "ORDER BY number, judgments.place"
+    sum_of_chars = f"SELECT coalesce(sum(chars), 0)::BIGINT {from_queries}"
+    (query_chars,) = _column(connection, sum_of_chars, split=split)
     return SplitSelection(
-        _column(con, f"SELECT place {from_queries} ORDER BY number", split=split),
-        _column(con, f"SELECT rows.place {from_rows}", split=split),
-        _column(con, f"SELECT number {from_rows}", split=split),
-        _column(con, f"SELECT number {from_judgments} {in_order}", split=split),
-        _column(con, f"SELECT passage {from_judgments} {in_order}", split=split),
-        int(_column(con, f"SELECT coalesce(sum(chars), 0)::BIGINT {from_queries}", split=split)[0]),
-        _lengths(con, f"FROM (SELECT judgments.chars {from_judgments})", split=split),
+        queries=_column(connection, f"SELECT place {from_queries} ORDER BY number", split=split),
+        raw_rows=_column(connection, f"SELECT rows.place {from_rows}", split=split),
+        raw_row_queries=_column(connection, f"SELECT number {from_rows}", split=split),
+        judged_queries=_column(connection, f"SELECT number {from_judgments} {in_order}", split=split),
+        passages=_column(connection, f"SELECT passage {from_judgments} {in_order}", split=split),
+        query_chars=int(query_chars),
+        passage_chars=_count_lengths(connection, f"FROM (SELECT judgments.chars {from_judgments})", split=split),
     )
 
 
-def _column(con: duckdb.DuckDBPyConnection, sql: str, **values: str) -> Places:
-    return np.concatenate([np.zeros(0, np.int64), *con.execute(sql, values).fetchnumpy().values()])
+def _column(connection: duckdb.DuckDBPyConnection, sql: str, **parameters: str) -> Places:
+    """Return the only column of a query's result."""
+    (column,) = connection.execute(sql, parameters).fetchnumpy().values()
+    return np.asarray(column, np.int64)
 
 
-def _lengths(con: duckdb.DuckDBPyConnection, rows: str, **values: str) -> LengthCounter:
-    found = con.execute(f"SELECT chars, count(*) {rows} GROUP BY chars", values).fetchall()
+def _count_lengths(connection: duckdb.DuckDBPyConnection, from_clause: str, **parameters: str) -> LengthCounter:
+    sql = f"SELECT chars, count(*) {from_clause} GROUP BY chars"
+    pairs = np.array(connection.execute(sql, parameters).fetchall(), np.int64).reshape(-1, 2)  # also without rows
     counter = LengthCounter()
-    counter.add(*np.array(found, np.int64).reshape(-1, 2).T)
+    counter.add(pairs[:, 0], pairs[:, 1])
     return counter

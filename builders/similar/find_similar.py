@@ -98,10 +98,10 @@ def find_similar(
     if scores and "model" in by and threshold is None:
         raise UsageError("--scores needs --threshold: 0.5 for probabilities, or the result of `match --calibrate`")
     release_path = release if isinstance(release, Path) else release.path
-    for option, written in (("--out", out), ("--questions", questions)):
+    for option, output_path in (("--out", out), ("--questions", questions)):
         # The verb removes questions, so the release could not be restored from its own output.
-        if written is not None and os.path.realpath(written) == os.path.realpath(release_path):
-            raise UsageError(f"{option} and --release name the same directory {written}; expected a new directory")
+        if output_path is not None and os.path.realpath(output_path) == os.path.realpath(release_path):
+            raise UsageError(f"{option} and --release name the same directory {output_path}; expected a new directory")
 
     from builders.core.files import check_file, write_text
     from builders.similar.contamination import compare_pairs, contamination_report, write_pair_questions
@@ -114,6 +114,8 @@ def find_similar(
     from builders.text.likeness import LikenessRule, read_tested
 
     rule = LikenessRule(by, ngram, jaccard, [read_run(run) for run in scores], threshold)
+
+    # Remove the similar questions.
     if out is not None and not against:
         check_release_output(out)
         if list:
@@ -121,6 +123,8 @@ def find_similar(
         counts = remove_similar(read_tested(open_release(release), rule, split), out, list)
         warn_without_scores(rule)
         return open_written(out, removal_report(counts, out))
+
+    # Only search other training pairs.
     if out is not None and not questions:
         check_file(out)
     tested = read_tested(open_release(release), rule, split)

@@ -13,16 +13,27 @@ from typing import Any, NamedTuple
 import pyarrow.parquet as pq
 
 from builders.core.errors import InputError
+from builders.core.exit_codes import raise_if_stopped
 from builders.core.files import is_parquet, raw_lines, reading
 from builders.core.typed import json_of
 
 QUESTIONS = ("query", "question", "anchor", "query_text", "sentence1", "text1")
 PASSAGES = (
-    *("pos", "positive", "positives", "positive_passages", "passage", "answer", "document", "response"),
-    *("answer_paragraphs", "sentence2", "text2"),
+    "pos",
+    "positive",
+    "positives",
+    "positive_passages",
+    "passage",
+    "answer",
+    "document",
+    "response",
+    "answer_paragraphs",
+    "sentence2",
+    "text2",
 )
 EITHER = ("text", "content", "sentence", "texts", "set")
-_INNER = ("text", "paragraph_text")
+_INNER = ("text", "paragraph_text")  # keys of an object that is a value
+_NOT_PARQUET = "not a whole Parquet file"
 _ROWS = 1_024  # rows of a Parquet batch; a row may have 100 passages
 
 
@@ -41,55 +52,94 @@ class Names(NamedTuple):
     passages: Sequence[str] = PASSAGES
     either: Sequence[str] = EITHER
 
-    def of(self, have: Collection[str], path: Path, line: int | None = None) -> list[str]:
-        """Return the names in ``have`` that belong to ``questions`` or ``passages``. Without one, try ``either``.
+    def of(self, row_names: Collection[str], pairs_path: Path, line: int | None = None) -> list[str]:
+        """Return the names of a row that belong to ``questions`` or ``passages``. Without one, try ``either``.
 
-        Raises :class:`InputError` if ``have`` has none of the names.
+        Raises :class:`InputError` if the row has none of the names.
         """
-        named = [name for name in have if name in self.questions or name in self.passages]
-        if found := named or [name for name in have if name in self.either]:
-            return found
-        wanted = ", ".join([*self.questions, *self.passages, *self.either])
-        problem = f"expected one of {wanted}, found {', '.join(have) or 'nothing'}"
-        raise InputError(f"{problem}; set other names with --question and --positive", path=path, line=line)
+        names_with_role = [name for name in row_names if name in self.questions or name in self.passages]
+        if names_with_role:
+            return names_with_role
+        names_without_role = [name for name in row_names if name in self.either]
+        if names_without_role:
+            return names_without_role
+        expected_names = ", ".join([*self.questions, *self.passages, *self.either])
+        problem = f"expected one of {expected_names}, found {', '.join(row_names) or 'nothing'}"
+        raise InputError(f"{problem}; set other names with --question and --positive", path=pairs_path, line=line)
 
 
 def names_of(question: Sequence[str], positive: Sequence[str]) -> Names:
     """Return the names of ``--question`` and ``--positive``, or the usual names if both are empty."""
-    return Names(question, positive, ()) if question or positive else Names()
+    if question or positive:
+        return Names(question, positive, either=())
+    return Names()
 
 
-def read_pairs(path: Path, names: Names) -> Iterator[Pair]:
+def read_pairs(pairs_path: Path, names: Names) -> Iterator[Pair]:
     """Yield the rows of a file.
 
     Raises :class:`InputError` with file and line if the file is neither JSON lines nor Parquet, if a row has no key of
     ``names``, or if a value is not a text, an object with a text, or a list.
     """
-    lines = ((line, json_of(text, Any, path, line)) for line, text in raw_lines(path) if text.strip())
-    for line, row in _parquet(path, names) if is_parquet(path) else lines:
-        own = names
-        if isinstance(row, list):
-            row, own = {"query": row[:1], "pos": row[1:2]}, Names()
-        if not isinstance(row, dict):
-            raise InputError("expected an object or a list of texts", path=path, line=line)
+    rows = _read_parquet(pairs_path, names) if is_parquet(pairs_path) else _read_lines(pairs_path)
+    for line, row in rows:
+        row_names = names
+        if isinstance(row, list):  # a question, a passage, then negatives
+            row = {"query": row[:1], "pos": row[1:2]}
+            row_names = Names()
+        if not isinstance(row, dict):  # a number or a text, for example
+            raise InputError("expected an object or a list of texts", path=pairs_path, line=line)
         pair = Pair(line, [], [])
-        for name in own.of(row, path, line):
-            texts = list(_texts(row[name], name, path, line))
-            pair.questions.extend(texts if name not in own.passages else ())
-            pair.passages.extend(texts if name not in own.questions else ())
+        for name in row_names.of(row, pairs_path, line):
+            texts = list(_read_texts(row[name], name, pairs_path, line))
+            # A text of ``either`` goes into both lists.
+            if name not in row_names.passages:
+                pair.questions.extend(texts)
+            if name not in row_names.questions:
+                pair.passages.extend(texts)
         yield pair
 
 
-def _parquet(path: Path, names: Names) -> Iterator[tuple[int, Any]]:
-    with reading(path, damaged="not a whole Parquet file"), pq.ParquetFile(path) as file:
-        batches = file.iter_batches(_ROWS, columns=names.of(file.schema_arrow.names, path))
-        yield from enumerate((row for batch in batches for row in batch.to_pylist()), 1)
+def count_rows(pairs_path: Path) -> int | None:
+    """Return the number of rows that :func:`read_pairs` yields; None for a damaged file, which read_pairs reports."""
+    try:
+        if is_parquet(pairs_path):
+            with reading(pairs_path, damaged=_NOT_PARQUET), pq.ParquetFile(pairs_path) as file:
+                return int(file.metadata.num_rows)
+        row_count = 0
+        for _, line in raw_lines(pairs_path):
+            raise_if_stopped()
+            row_count += bool(line.strip())
+        return row_count
+    except InputError:
+        return None
 
 
-def _texts(value: Any, name: str, path: Path, line: int) -> Iterator[str]:
-    for each in value if isinstance(value, list) else [value]:
-        text = next((each[key] for key in _INNER if key in each), None) if isinstance(each, dict) else each
+def _read_lines(pairs_path: Path) -> Iterator[tuple[int, Any]]:
+    """Yield (line, row) of JSON lines."""
+    for line, text in raw_lines(pairs_path):
+        if text.strip():
+            yield line, json_of(text, Any, pairs_path, line)
+
+
+def _read_parquet(pairs_path: Path, names: Names) -> Iterator[tuple[int, Any]]:
+    """Yield (row number from 1, row) of a Parquet file, with the columns of ``names``."""
+    with reading(pairs_path, damaged=_NOT_PARQUET), pq.ParquetFile(pairs_path) as file:
+        row_number = 0
+        for batch in file.iter_batches(_ROWS, columns=names.of(file.schema_arrow.names, pairs_path)):
+            for row in batch.to_pylist():
+                row_number += 1
+                yield row_number, row
+
+
+def _read_texts(value: Any, name: str, pairs_path: Path, line: int) -> Iterator[str]:
+    """Yield the texts of a value: a text, an object with a text, or a list of texts and objects."""
+    elements = value if isinstance(value, list) else [value]
+    for element in elements:
+        text = element
+        if isinstance(element, dict):
+            text = next((element[key] for key in _INNER if key in element), None)
         if isinstance(text, str):
             yield text
-        elif each is not None:  # Parquet has None for a missing value
-            raise InputError(f"{name}: expected a text, an object with a text, or a list", path=path, line=line)
+        elif element is not None:  # Parquet has None for an empty cell
+            raise InputError(f"{name}: expected a text, an object with a text, or a list", path=pairs_path, line=line)

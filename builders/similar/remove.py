@@ -23,113 +23,155 @@ from builders.store.runs import expect_run_file
 from builders.text.likeness import LikeTexts, Scores, Tested, with_scores
 from builders.text.ngram_options import HOW
 
-_BLOCK = 4_096
+_WIDTHS = (38, 10, 12)  # characters of the columns of the printed table
+_BLOCK = 4_096  # questions that are compared at once
 # The configs whose train split loses rows, and the column with the question's id.
-_BY_QUERY = {
-    **{"queries": "_id", "qrels": "query-id", BEFORE: "query-id", "train": "query_id"},
-    **{"crosslingual-queries": "zh_id", "crosslingual": "query_id", "answers": "query_id"},
+_QUERY_COLUMNS = {
+    "queries": "_id",
+    "qrels": "query-id",
+    BEFORE: "query-id",
+    "train": "query_id",
+    "crosslingual-queries": "zh_id",
+    "crosslingual": "query_id",
+    "answers": "query_id",
 }
 
 
-def remove_similar(tested: Tested, out: Path, pair_list: Path | None = None) -> dict[str, Any]:
-    """Write the release ``out`` without similar training questions. Return the value of ``similar`` in its stats.json.
+def remove_similar(tested: Tested, output_path: Path, pair_list: Path | None = None) -> dict[str, Any]:
+    """Write a release without similar training questions. Return the value of ``similar`` in its stats.json.
 
     ``pair_list`` is a file for every similar pair, as JSON lines. Raises :class:`InputError` for a score of an unknown
     question, and if every training question is similar.
     """
-    release, train = tested.release, tested.release.texts("queries", "train")
-    if strangers := tested.scores.keys() - train.keys():
-        where = tested.rule.score_names
-        raise InputError(f"has a score for {min(strangers)}; expected training questions of {release.path}", path=where)
-    found = _similar(train, tested)
-    if len(found) == len(train):
-        problem = f"all {len(train):,} training questions are similar, so no question would be left"
+    release = tested.release
+    train_texts = release.texts("queries", "train")
+    unknown_ids = tested.scores.keys() - train_texts.keys()
+    if unknown_ids:
+        problem = f"has a score for {min(unknown_ids)}; expected training questions of {release.path}"
+        raise InputError(problem, path=tested.rule.score_names)
+
+    # Find the similar training questions, and the questions of dev and test that they are similar to.
+    similar = _find_similar(train_texts, tested)
+    if len(similar) == len(train_texts):
+        problem = f"all {len(train_texts):,} training questions are similar, so no question would be left"
         raise InputError(f"{problem}; use fewer ways (--by) or higher thresholds", path=release.path)
-    similar_ids = {like.id for likes in found.values() for like in likes}
-    duplicated = {split: similar_ids & texts.keys() for split, texts in tested.asked.items()}
-    for split, members in duplicated.items():
-        if (TOLD_APART[0], split) in release.splits():  # from earlier runs of `similar`
-            members.update(release.texts(TOLD_APART[0], split))
-    if pair_list:  # written before the release, because ``out`` may replace the release with the pairs
-        _write_list(pair_list, train, tested, found)
+    matched_ids: set[str] = set()
+    for likes in similar.values():
+        matched_ids.update(like.id for like in likes)
+    duplicated_config = TOLD_APART[0]
+    duplicated: dict[str, set[str]] = {}
+    for split, texts in tested.texts_by_split.items():
+        duplicated[split] = matched_ids & texts.keys()
+        if (duplicated_config, split) in release.splits():  # from earlier runs of `similar`
+            duplicated[split].update(release.texts(duplicated_config, split))
+
+    if pair_list:  # written before the release, because ``output_path`` may replace the release with the pairs
+        _write_list(pair_list, train_texts, tested, similar)
     sources = describe_files((run.path.name, expect_run_file(run)) for run in tested.rule.score_runs)
     build = {"verb": "similar", "options": tested.options, "sources": sources}
-    with draft_release(out, build, release) as draft:
-        write(draft, release, set(found), tested.asked, duplicated)
-        draft.stats["similar"] = counts = _counts(draft.stats.get("similar", {}), tested, duplicated, found)
+    with draft_release(output_path, build, release) as draft:
+        write_remaining(draft, release, set(similar), tested.texts_by_split, duplicated)
+        counts = _count_removed(draft.stats.get("similar", {}), tested, duplicated, similar)
+        draft.stats["similar"] = counts
     return counts
 
 
-def _similar(train: Mapping[str, str], tested: Tested) -> Scores:
+def _find_similar(train_texts: Mapping[str, str], tested: Tested) -> Scores:
     """Return training question's id -> similar questions, for the training questions that have any."""
     index = LikeTexts(tested.questions(), tested.rule.active_ways, tested.rule.ngram, tested.rule.jaccard)
-    ids, texts = list(train), list(train.values())
+    train_ids = list(train_texts)
+    texts = list(train_texts.values())
     similar: Scores = {}
-    for block in slices(len(ids), _BLOCK, unit="question", label="compare"):
-        for train_id, likes in zip(ids[block], index.find(texts[block]), strict=True):
+    for block in slices(len(train_ids), _BLOCK, unit="question", label="compare"):
+        for train_id, likes in zip(train_ids[block], index.find(texts[block]), strict=True):
             matches = with_scores(likes, tested.scores.get(train_id, ()))
             if matches:
                 similar[train_id] = matches
     return similar
 
 
-def _counts(
-    earlier: Mapping[str, Any], tested: Tested, duplicated: Mapping[str, Collection[str]], found: Scores
+def _count_removed(
+    earlier: Mapping[str, Any], tested: Tested, duplicated: Mapping[str, Collection[str]], similar: Scores
 ) -> dict[str, Any]:
-    by = {how: earlier.get("by", {}).get(how, 0) for how in HOW}
-    for likes in found.values():
-        by[min((like.how for like in likes), key=HOW.index)] += 1
-    splits = earlier.get("splits", {}) | {
-        split: {"queries": len(tested.asked[split]), "duplicated": len(members)}
-        for split, members in duplicated.items()
+    """Return the value of ``similar`` in stats.json. ``earlier`` is the value of the release that was read."""
+    # Removed questions by the strongest way to match, with those of earlier runs of `similar`.
+    removed_by_way = {way: earlier.get("by", {}).get(way, 0) for way in HOW}
+    for likes in similar.values():
+        strongest_way = min((like.how for like in likes), key=HOW.index)
+        removed_by_way[strongest_way] += 1
+
+    # Questions of dev and test.
+    split_counts = dict(earlier.get("splits", {}))
+    for split, question_ids in duplicated.items():
+        split_counts[split] = {"queries": len(tested.texts_by_split[split]), "duplicated": len(question_ids)}
+    query_count = sum(counts["queries"] for counts in split_counts.values())
+    duplicated_count = sum(counts["duplicated"] for counts in split_counts.values())
+    return {
+        "removed": sum(removed_by_way.values()),
+        "by": removed_by_way,
+        "duplicated": duplicated_count,
+        "queries": query_count,
+        "share": round(duplicated_count / query_count, 4) if query_count else None,
+        "splits": split_counts,
+        "paper": published()["similar"],
     }
-    queries, similar = (sum(each[name] for each in splits.values()) for name in ("queries", "duplicated"))
-    share = round(similar / queries, 4) if queries else None
-    here = {"removed": sum(by.values()), "by": by, "duplicated": similar, "queries": queries, "share": share}
-    return {**here, "splits": splits, "paper": published()["similar"]}
 
 
-def as_table(counts: Mapping[str, Any], out: Path) -> str:
+def removal_text(counts: Mapping[str, Any], output_path: Path) -> str:
     """Return the counts of the release and of the paper as aligned text."""
-    paper, share = counts["paper"], counts["share"] or 0
+    paper = counts["paper"]
+    share = counts["share"] or 0
     rows = [
         ("Section 2.3", "here", "the paper"),
         ("training questions removed", f"{counts['removed']:,}", f"{paper['removed']:,}"),
-        *((f"  {how}", f"{number:,}", "") for how, number in counts["by"].items()),
-        ("similar dev and test questions", f"{counts['duplicated']:,}", f"{paper['duplicated']:,}"),
-        *((f"  {name}, of {own['queries']:,}", f"{own['duplicated']:,}", "") for name, own in counts["splits"].items()),
-        ("share of dev and test questions", f"{share:.2%}", f"{paper['share']:.2%}"),
     ]
-    return "\n".join([*aligned(rows, widths=(38, 10, 12)), f"release: {out}"])
+    for way, removed_count in counts["by"].items():
+        rows.append((f"  {way}", f"{removed_count:,}", ""))
+    rows.append(("similar dev and test questions", f"{counts['duplicated']:,}", f"{paper['duplicated']:,}"))
+    for split, split_counts in counts["splits"].items():
+        rows.append((f"  {split}, of {split_counts['queries']:,}", f"{split_counts['duplicated']:,}", ""))
+    rows.append(("share of dev and test questions", f"{share:.2%}", f"{paper['share']:.2%}"))
+    lines = aligned(rows, widths=_WIDTHS)
+    lines.append(f"release: {output_path}")
+    return "\n".join(lines)
 
 
-def removal_report(counts: Mapping[str, Any], out: Path) -> Report:
-    """Return the result of :func:`remove_similar` as a report. ``out`` is the release that was written."""
+def removal_report(counts: Mapping[str, Any], output_path: Path) -> Report:
+    """Return the result of :func:`remove_similar` as a report. ``output_path`` is the release that was written."""
     paper = counts["paper"]
     rows: list[list[Any]] = [["training questions removed", counts["removed"], paper["removed"]]]
-    rows += [[f"removed by {way}", number, None] for way, number in counts["by"].items()]
+    for way, removed_count in counts["by"].items():
+        rows.append([f"removed by {way}", removed_count, None])
     rows.append(["similar dev and test questions", counts["duplicated"], paper["duplicated"]])
-    rows += [
-        [f"similar {split} questions", split_counts["duplicated"], None]
-        for split, split_counts in counts["splits"].items()
-    ]
+    for split, split_counts in counts["splits"].items():
+        rows.append([f"similar {split} questions", split_counts["duplicated"], None])
     rows.append(["share of dev and test questions", counts["share"], paper["share"]])
-    return Report(counts, as_table(counts, out), [Table(("Section 2.3", "here", "the paper"), rows)])
+    return Report(counts, removal_text(counts, output_path), [Table(("Section 2.3", "here", "the paper"), rows)])
 
 
-def _write_list(path: Path, train: Mapping[str, str], tested: Tested, found: Scores) -> None:
-    asked = {each: (split, text) for split, texts in tested.asked.items() for each, text in texts.items()}
-    with atomic_text(path) as file:
-        for trained, likes in found.items():
+def _write_list(list_path: Path, train_texts: Mapping[str, str], tested: Tested, similar: Scores) -> None:
+    """Write every pair of similar questions as a line of JSON."""
+    split_by_question: dict[str, str] = {}
+    for split, texts in tested.texts_by_split.items():
+        split_by_question |= dict.fromkeys(texts, split)
+    question_texts = tested.questions()
+    with atomic_text(list_path) as file:
+        for train_id, likes in similar.items():
             for like in likes:
-                split, query = asked[like.id]
-                pair = {"query-id": like.id, "corpus-id": trained, "by": like.how, "score": like.score}
-                pair |= {"split": split, "query": query, "train": train[trained]}
+                pair = {
+                    "query-id": like.id,
+                    "corpus-id": train_id,
+                    "by": like.how,
+                    "score": like.score,
+                    "split": split_by_question[like.id],
+                    "query": question_texts[like.id],
+                    "train": train_texts[train_id],
+                }
                 file.write(json.dumps(pair, ensure_ascii=False) + "\n")
-    log.info("%s: %d pairs", path, sum(map(len, found.values())))
+    log.info("%s: %d pairs", list_path, sum(map(len, similar.values())))
 
 
-def write(
+def write_remaining(
     draft: Draft,
     release: Release,
     removed: Collection[str],
@@ -139,52 +181,107 @@ def write(
     """Write the release without its ``removed`` training questions into ``draft``.
 
     Args:
+        draft: the release that is being written.
+        release: the release that is read.
+        removed: ids of training questions.
         tested: split -> id of a development or test question -> text.
         duplicated: split -> ids of the questions that are similar to a removed question.
     """
-    have, judged = release.splits(), read_judged(release, "qrels", "train")
-    earlier = [release.table(REMOVED, "train")] if (REMOVED, "train") in have else []
-    draft.write(REMOVED, "train", [*earlier, *_joined(release, removed, judged)])
-    english: set[str] = set()  # ids of the removed questions' translations
-    if ("crosslingual-queries", "train") in have:
+    splits = release.splits()
+    judgments = read_judged(release, "qrels", "train")
+
+    # Write the removed questions with their passages, after those that an earlier run of `similar` removed.
+    removed_tables = list(_removed_rows(release, removed, judgments))
+    if (REMOVED, "train") in splits:
+        removed_tables.insert(0, release.table(REMOVED, "train"))
+    draft.write(REMOVED, "train", removed_tables)
+
+    # Write the remaining rows of every config. Translations have ids of their own.
+    translation_ids: set[str] = set()
+    if ("crosslingual-queries", "train") in splits:
         for table in release.rows_with("crosslingual-queries", "train", "zh_id", removed):
-            english.update(table["_id"].to_pylist())
-    left: dict[str, list[str]] = {}  # config -> texts of the remaining questions
-    for config in [config for config in _BY_QUERY if (config, "train") in have]:
-        draft.write(config, "train", _without(release, config, english if config == "crosslingual" else removed))
+            translation_ids.update(table["_id"].to_pylist())
+    remaining_texts: dict[str, list[str]] = {}  # config -> texts of the remaining questions
+    for config in _QUERY_COLUMNS:
+        if (config, "train") not in splits:
+            continue
+        removed_ids = translation_ids if config == "crosslingual" else removed
+        draft.write(config, "train", _remaining_rows(release, config, removed_ids))
         if config.endswith("queries"):
-            tables = _without(release, config, removed)
-            left[config] = [text for table in tables for text in table["text"].to_pylist()]
+            texts: list[str] = []
+            for table in _remaining_rows(release, config, removed):
+                texts += table["text"].to_pylist()
+            remaining_texts[config] = texts
+
+    _write_told_apart(draft, tested, duplicated)
+    _drop_drawn_sets(draft, release)
+    _count_remaining(draft, release, removed, judgments, remaining_texts)
+
+
+def _write_told_apart(
+    draft: Draft, tested: Mapping[str, Mapping[str, str]], duplicated: Mapping[str, Collection[str]]
+) -> None:
+    """Write the tested questions that are similar to a removed question, and the other tested questions."""
     for split, texts in tested.items():
-        for config, wanted in zip(TOLD_APART, (True, False), strict=True):
-            own = {each: text for each, text in texts.items() if (each in duplicated[split]) is wanted}
-            draft.write(config, split, [pa.table([[*own], [*own.values()]], schema=QUERIES)])
-    drawn = sorted({config for config, _ in have if config.startswith(DRAWN)})
-    for config in drawn:
+        similar_texts: dict[str, str] = {}
+        other_texts: dict[str, str] = {}
+        for question_id, text in texts.items():
+            if question_id in duplicated[split]:
+                similar_texts[question_id] = text
+            else:
+                other_texts[question_id] = text
+        for config, group in zip(TOLD_APART, (similar_texts, other_texts), strict=True):
+            draft.write(config, split, [pa.table([list(group), list(group.values())], schema=QUERIES)])
+
+
+def _drop_drawn_sets(draft: Draft, release: Release) -> None:
+    """Drop the sets that `add` draws from training questions, because the sets may contain removed questions."""
+    drawn_configs = sorted({config for config, _ in release.splits() if config.startswith(DRAWN)})
+    for config in drawn_configs:
         draft.drop(config)
     draft.stats.pop("extrapolation", None)
-    if drawn:  # because the sets may contain removed questions
-        log.warning("dropped %s; draw them again with `python -m builders add`", ", ".join(drawn))
+    if drawn_configs:
+        log.warning("dropped %s; draw them again with `python -m builders add`", ", ".join(drawn_configs))
+
+
+def _count_remaining(
+    draft: Draft,
+    release: Release,
+    removed: Collection[str],
+    judgments: Mapping[str, Mapping[str, int]],
+    remaining_texts: Mapping[str, list[str]],
+) -> None:
+    """Update the figures of train in stats.json. ``remaining_texts`` maps a config to its questions' texts."""
     if "train" in draft.stats["table3"]:
-        rest = {query: own for query, own in judged.items() if query not in removed}
-        count_judged(draft, "train", left["queries"], rest, texts_of_judged(release, rest))
+        remaining = {query_id: relevance for query_id, relevance in judgments.items() if query_id not in removed}
+        passage_texts = texts_of_judged(release, remaining)
+        count_judged(draft, "train", remaining_texts["queries"], remaining, passage_texts)
     if "train" in draft.stats.get("english", {}):
-        words = [len(text.split()) for text in left["crosslingual-queries"]]
-        mean = round_stat(sum(words) / len(words)) if words else None
-        draft.stats["english"]["train"] = {"queries": len(words), "words_per_query": mean}
+        word_counts = [len(text.split()) for text in remaining_texts["crosslingual-queries"]]
+        mean = round_stat(sum(word_counts) / len(word_counts)) if word_counts else None
+        draft.stats["english"]["train"] = {"queries": len(word_counts), "words_per_query": mean}
 
 
-def _without(release: Release, config: str, ids: Collection[str]) -> Iterator[pa.Table]:
-    out = pa.array(sorted(ids), pa.string())
+def _remaining_rows(release: Release, config: str, removed_ids: Collection[str]) -> Iterator[pa.Table]:
+    """Yield the rows of a train split whose question is not removed."""
+    removed_array = pa.array(sorted(removed_ids), pa.string())
     for batch in release.batches(config, "train"):
-        yield pa.Table.from_batches([batch]).filter(pc.invert(pc.is_in(batch[_BY_QUERY[config]], out)))
+        is_removed = pc.is_in(batch[_QUERY_COLUMNS[config]], removed_array)
+        yield pa.Table.from_batches([batch]).filter(pc.invert(is_removed))
 
 
-def _joined(release: Release, removed: Collection[str], judged: Mapping[str, Mapping[str, int]]) -> Iterator[pa.Table]:
+def _removed_rows(
+    release: Release, removed: Collection[str], judgments: Mapping[str, Mapping[str, int]]
+) -> Iterator[pa.Table]:
+    """Yield the removed questions joined with their passages: the rows of the config ``train``, if it exists."""
     if ("train", "train") in release.splits():
         yield from release.rows_with("train", "train", "query_id", removed)
         return
-    texts = texts_of_judged(release, {query: own for query, own in judged.items() if query in removed})
+    removed_judgments = {query_id: relevance for query_id, relevance in judgments.items() if query_id in removed}
+    passage_texts = texts_of_judged(release, removed_judgments)
     for table in release.rows_with("queries", "train", "_id", removed):
-        rows = [joined_row(row["_id"], row["text"], judged.get(row["_id"], {}), texts) for row in table.to_pylist()]
-        yield pa.Table.from_pylist(rows, JOINED)
+        joined_rows = []
+        for row in table.to_pylist():
+            relevance = judgments.get(row["_id"], {})
+            joined_rows.append(joined_row(row["_id"], row["text"], relevance, passage_texts))
+        yield pa.Table.from_pylist(joined_rows, JOINED)

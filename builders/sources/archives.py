@@ -10,7 +10,7 @@ from builders.core.errors import InputError
 from builders.core.results import Report, Table
 from builders.core.typed import Count, read_json
 
-_FILE = Path(__file__).parents[1] / "sources.json"
+_SOURCES_FILE = Path(__file__).parents[1] / "sources.json"
 
 
 class Archive(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -30,28 +30,34 @@ Archives = Mapping[str, Archive]
 
 def read_archives(names: Sequence[str] = ()) -> Archives:
     """Return the archives ``names`` (default: all) in file order. Raise :class:`InputError` for an unknown name."""
-    every = read_json(_FILE, dict[str, Archive])
-    if unknown := [name for name in names if name not in every]:
-        raise InputError(f"unknown source {unknown[0]!r}; expected one of {', '.join(every)}")
-    return {name: archive for name, archive in every.items() if not names or name in names}
+    all_archives = read_json(_SOURCES_FILE, dict[str, Archive])
+    for name in names:
+        if name not in all_archives:
+            raise InputError(f"unknown source {name!r}; expected one of {', '.join(all_archives)}")
+    if not names:
+        return all_archives
+    return {name: archive for name, archive in all_archives.items() if name in names}
 
 
 def archives_report(archives: Archives) -> Report:
     """Return the archives as a report with a row for each archive."""
     value = msgspec.to_builtins(archives)
     columns = Archive.__struct_fields__
-    rows = [[name, *(fields[column] for column in columns)] for name, fields in value.items()]
-    return Report(value, as_text(archives), [Table(["name", *columns], rows)])
+    rows = []
+    for name, fields in value.items():
+        rows.append([name] + [fields[column] for column in columns])
+    return Report(value, archives_text(archives), [Table(["name", *columns], rows)])
 
 
-def as_text(archives: Archives) -> str:
+def archives_text(archives: Archives) -> str:
     """Format the archives as text, with a paragraph for each archive."""
     return "\n\n".join(_paragraph(name, archive) for name, archive in archives.items())
 
 
 def _paragraph(name: str, archive: Archive) -> str:
+    # An archive that is fetched by hand has no bytes and checksums to expect.
     unknown = "unknown" if archive.url else "-"
-    rows = {
+    value_by_title = {
         "holds": archive.holds,
         "from": archive.url or "-",
         "by hand": archive.by_hand or "-",
@@ -60,4 +66,6 @@ def _paragraph(name: str, archive: Archive) -> str:
         "sha256": archive.sha256 or unknown,
         "licence": archive.licence or "terms of the publisher; see its page",
     }
-    return "\n".join([name, *(f"  {title:<8} {value}" for title, value in rows.items())])
+    lines = [name]
+    lines += [f"  {title:<8} {value}" for title, value in value_by_title.items()]
+    return "\n".join(lines)

@@ -19,55 +19,71 @@ from builders.core.errors import InputError, log
 from builders.core.file_formats import GB_MARK, HEAD_BYTES, Open, count_characters, expect_utf8, looks_chinese
 
 CHOICES = ("auto", "utf-8", "gb18030")
-_BLOCK = 1 << 20
+_BLOCK = 1 << 20  # bytes that are decoded at once
 _MARKS = {codecs.BOM_UTF8: "utf-8", GB_MARK: "gb18030"}
 
 
-def encoding_of(open_bytes: Open, name: str, asked: str = "auto") -> str:
+def encoding_of(open_bytes: Open, file_name: str, encoding: str = "auto") -> str:
     """Return the encoding of the file that ``open_bytes`` opens: ``"utf-8"`` or ``"gb18030"``.
 
-    The file is read once or twice, in blocks. ``name`` is the file's name in errors. ``asked`` is one of
-    :data:`CHOICES`, and only ``auto`` detects the encoding. Raises :class:`InputError` if the file is not in the
-    encoding ``asked``, or if ``auto`` detects no encoding. The error names the first line with invalid bytes.
+    The file is read once or twice, in blocks. ``file_name`` is the file's name in errors. ``encoding`` is one of
+    :data:`CHOICES`, and only ``auto`` detects the encoding. Raises :class:`InputError` if the file is not in the given
+    ``encoding``, or if ``auto`` detects no encoding. The error names the first line with invalid bytes.
     """
     with open_bytes() as stream:
         head = stream.read(HEAD_BYTES)
-    expect_utf8(head, name, "UTF-8 or GB18030")
-    if asked == "auto":
-        asked = next((encoding for mark, encoding in _MARKS.items() if head.startswith(mark)), "auto")
-    if asked != "auto":
-        if line := _bad_line(open_bytes, name, asked):
-            raise InputError(f"is not valid {asked.upper()} (set by its mark or --encoding)", path=name, line=line)
-        return asked
-    if not (line := _bad_line(open_bytes, name, "utf-8")):
+    expect_utf8(head, file_name, "UTF-8 or GB18030")
+
+    # The encoding of --encoding, or of a byte order mark.
+    if encoding == "auto":
+        for mark, marked_encoding in _MARKS.items():
+            if head.startswith(mark):
+                encoding = marked_encoding
+    if encoding != "auto":
+        wrong_line = _first_wrong_line(open_bytes, file_name, encoding)
+        if wrong_line:
+            problem = f"is not valid {encoding.upper()} (set by its mark or --encoding)"
+            raise InputError(problem, path=file_name, line=wrong_line)
+        return encoding
+
+    # Otherwise the encoding of which all bytes are valid.
+    wrong_line = _first_wrong_line(open_bytes, file_name, "utf-8")
+    if not wrong_line:
         return "utf-8"
-    counts = Counter[str]()
-    if _bad_line(open_bytes, name, "gb18030", counts) or not looks_chinese(counts):
+    character_counts = Counter[str]()
+    if _first_wrong_line(open_bytes, file_name, "gb18030", character_counts) or not looks_chinese(character_counts):
         raise InputError(
             "is not UTF-8, and not Chinese if decoded as GB18030; --encoding gb18030 reads it as GB18030 anyway",
-            path=name,
-            line=line,
+            path=file_name,
+            line=wrong_line,
         )
-    log.info("%s: detected GB18030", name)
+    log.info("%s: detected GB18030", file_name)
     return "gb18030"
 
 
-def _bad_line(open_bytes: Open, name: str, encoding: str, counts: Counter[str] | None = None) -> int:
-    """Return the first line with invalid bytes; 0 if there is no such line. Add non-ASCII characters to ``counts``."""
+def _first_wrong_line(
+    open_bytes: Open, file_name: str, encoding: str, character_counts: Counter[str] | None = None
+) -> int:
+    """Return the first line with invalid bytes; 0 if there is no such line.
+
+    Non-ASCII characters are added to ``character_counts``.
+    """
     decoder = codecs.getincrementaldecoder(encoding)("strict")
     line = 1
     with open_bytes() as stream:
+        blocks = iter(lambda: stream.read(_BLOCK), b"")
         # The empty block at the end makes the decoder report an incomplete character.
-        for block in itertools.chain(iter(lambda: stream.read(_BLOCK), b""), [b""]):
-            if (at := block.find(b"\0")) >= 0:
+        for block in itertools.chain(blocks, [b""]):
+            nul_position = block.find(b"\0")
+            if nul_position >= 0:
                 problem = "has a NUL byte (UTF-16 or binary); expected UTF-8 or GB18030"
-                raise InputError(problem, path=name, line=line + block.count(b"\n", 0, at))
+                raise InputError(problem, path=file_name, line=line + block.count(b"\n", 0, nul_position))
             try:
                 text = decoder.decode(block, final=not block)
             except UnicodeDecodeError as error:
                 # error.object may begin with a partial character of the previous block, which contains no line end.
                 return line + error.object.count(b"\n", 0, error.start)
-            if counts is not None:
-                count_characters(text, counts)
+            if character_counts is not None:
+                count_characters(text, character_counts)
             line += block.count(b"\n")
     return 0

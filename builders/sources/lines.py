@@ -32,47 +32,62 @@ def read_blocks(
     One block is in memory at a time, or one line that is longer than a block. Raises :class:`InputError` for an
     unreadable, damaged or blank file.
     """
-    every = ((source, *found) for source in sources for found in _blocks_of(source, block_bytes))
-    return (Block(number, *found) for number, found in enumerate(every) if number not in done)
+    # Blocks in ``done`` are numbered too, because an interrupted build knows its blocks by number.
+    block_number = 0
+    for source in sources:
+        for start, block_data in _blocks_of(source, block_bytes):
+            if block_number not in done:
+                yield Block(block_number, source, start, block_data)
+            block_number += 1
 
 
 def _blocks_of(source: Source, block_bytes: int) -> Iterator[tuple[int, bytes]]:
-    start, rest, seen = 0, b"", False
+    """Yield (offset, complete lines) of a source. The end of a read without a line end waits for the next read."""
+    start = 0
+    unfinished_line = b""
+    has_text = False
     with open_bytes(source) as stream:
-        while data := stream.read(block_bytes):
-            seen = seen or bool(data.strip())
-            whole, end, data = data.rpartition(b"\n")
-            if end:
-                whole, rest = rest + whole + end, data
-                yield start, whole
-                start += len(whole)
+        for read_bytes in iter(lambda: stream.read(block_bytes), b""):
+            has_text = has_text or bool(read_bytes.strip())
+            complete, line_end, remainder = read_bytes.rpartition(b"\n")
+            if line_end:
+                complete = unfinished_line + complete + line_end
+                unfinished_line = remainder
+                yield start, complete
+                start += len(complete)
             else:
-                rest += data
-            if len(rest) > LONGEST_LINE:
+                unfinished_line += remainder
+            if len(unfinished_line) > LONGEST_LINE:
                 raise line_too_long(source.shown, line_number(source, start))
-    if rest:
-        yield start, rest
-    if not seen:
+    if unfinished_line:
+        yield start, unfinished_line
+    if not has_text:
         raise InputError("is empty; expected raw DuReader rows as JSON lines", path=source.shown)
 
 
 def lines(block: Block) -> Iterator[tuple[int, memoryview]]:
     """Yield (offset in the source, line without its end) for every line of a block, including blank lines."""
     data = block.data
-    view, start = memoryview(data), len(BOM) if block.start == 0 and data.startswith(BOM) else 0
-    while start < len(data):
-        end = data.find(b"\n", start)
-        if end < 0:
-            end = len(data)
-        yield block.start + start, view[start:end]
-        start = end + 1
+    view = memoryview(data)  # a slice of a view copies no bytes
+    has_mark = block.start == 0 and data.startswith(BOM)
+    line_start = len(BOM) if has_mark else 0
+    while line_start < len(data):
+        line_end = data.find(b"\n", line_start)
+        if line_end < 0:
+            line_end = len(data)
+        yield block.start + line_start, view[line_start:line_end]
+        line_start = line_end + 1
 
 
 def line_number(source: Source, offset: int) -> int:
     """Return the number (from 1) of the line at ``offset``. The source is read again, so only errors call this."""
     number = 1
+    remaining_bytes = offset
     with open_bytes(source) as stream:
-        while offset > 0 and (data := stream.read(min(offset, BLOCK_BYTES))):
-            number += data.count(b"\n")
-            offset -= len(data)
+        while remaining_bytes > 0:
+            read_bytes = stream.read(min(remaining_bytes, BLOCK_BYTES))
+            if not read_bytes:
+                break
+            number += read_bytes.count(b"\n")
+            remaining_bytes -= len(read_bytes)
     return number

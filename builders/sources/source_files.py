@@ -41,26 +41,44 @@ def find_files(path: Path, pattern: re.Pattern[str], expected: str) -> list[Sour
     """
     if not path.exists():
         raise InputError("does not exist", path=path)
-    files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file() and p.name[0] != ".")
-    found: list[Source] = []
-    for file in files:
-        name = file.name if path.is_file() else file.relative_to(path).as_posix()
-        is_wanted = path.is_file() or bool(pattern.search(file.name))
-        if path.is_dir() and (is_wanted or zipfile.is_zipfile(file)):
-            expect_inside(file, path)
-        if zipfile.is_zipfile(file):
-            found += [Source(file, member, f"{name}!{member}") for member in _members(file, pattern)]
-        elif is_wanted:
-            found.append(Source(file, None, name))
-    if not found:
+    file_paths = [path] if path.is_file() else _visible_files(path)
+    sources: list[Source] = []
+    for file_path in file_paths:
+        name = file_path.name if path.is_file() else file_path.relative_to(path).as_posix()
+        # A file that the caller names may have any name.
+        is_matching = path.is_file() or bool(pattern.search(file_path.name))
+        if path.is_dir() and (is_matching or zipfile.is_zipfile(file_path)):
+            expect_inside(file_path, path)
+        if zipfile.is_zipfile(file_path):
+            for member in _members(file_path, pattern):
+                sources.append(Source(file_path, member, f"{name}!{member}"))
+        elif is_matching:
+            sources.append(Source(file_path, None, name))
+    if not sources:
         raise InputError(f"has {expected}", path=path)
-    return found
+    return sources
+
+
+def _visible_files(folder: Path) -> list[Path]:
+    """Return all files below a folder, sorted, without those whose names begin with a dot."""
+    visible_files = []
+    for file_path in folder.rglob("*"):
+        if file_path.is_file() and not file_path.name.startswith("."):
+            visible_files.append(file_path)
+    return sorted(visible_files)
 
 
 def _members(path: Path, pattern: re.Pattern[str]) -> list[str]:
+    """Return the names of a zip archive's members that match, sorted."""
     with reading(path), zipfile.ZipFile(path) as archive:
-        names = archive.namelist()
-    return sorted(n for n in names if pattern.search(n) and not n.startswith("__MACOSX/") and "/._" not in n)
+        member_names = archive.namelist()
+    matching_names = []
+    for member_name in member_names:
+        # macOS adds a file with metadata for each file, under the file's name.
+        is_metadata = member_name.startswith("__MACOSX/") or "/._" in member_name
+        if pattern.search(member_name) and not is_metadata:
+            matching_names.append(member_name)
+    return sorted(matching_names)
 
 
 @contextlib.contextmanager
@@ -80,9 +98,10 @@ def states_of(sources: list[Source]) -> list[tuple[str, int, list[int]]]:
     states = []
     for path in dict.fromkeys(source.path for source in sources):
         with reading(path):
-            found = path.stat()
+            file_state = path.stat()
         # ctime detects an edit that restores the old mtime, because programs cannot set ctime.
-        states.append((os.path.abspath(path), found.st_size, [found.st_ino, found.st_mtime_ns, found.st_ctime_ns]))
+        changing_values = [file_state.st_ino, file_state.st_mtime_ns, file_state.st_ctime_ns]
+        states.append((os.path.abspath(path), file_state.st_size, changing_values))
     return states
 
 
@@ -97,9 +116,13 @@ def sources_input(sources: list[Source]) -> VerbInput:
 
 def split_of(name: str) -> str | None:
     """Return the split in a file's name, else in the nearest folder's name. None for no split, or several splits."""
-    *folders, file = name.lower().split("/")
-    found = {match[1] for match in _SPLIT_WORD.finditer(file)}
-    if found:
-        return found.pop() if len(found) == 1 else None
-    matches = map(_SPLIT_WORD.fullmatch, reversed(folders))
-    return next((match[1] for match in matches if match), None)
+    *folder_names, file_name = name.lower().split("/")
+    # A file's name decides alone if it has any split. Otherwise a folder's whole name must be a split.
+    file_splits = {match[1] for match in _SPLIT_WORD.finditer(file_name)}
+    if file_splits:
+        return file_splits.pop() if len(file_splits) == 1 else None
+    for folder_name in reversed(folder_names):
+        split_word = _SPLIT_WORD.fullmatch(folder_name)
+        if split_word:
+            return split_word[1]
+    return None

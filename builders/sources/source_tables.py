@@ -20,6 +20,7 @@ from builders.sources.source_files import Source, find_files, open_bytes
 
 _TABLE = re.compile(r"\.(csv|tsv|txt|jsonl?)(\.gz)?$", re.IGNORECASE)
 LONGEST_LINE = 16 << 20  # characters
+_SHOWN_COLUMNS = 200  # characters of the columns' names in an error
 _HEADER_BYTES = 1 << 12  # a header and the blank lines before it are shorter
 
 
@@ -28,8 +29,10 @@ def find_tables(paths: Iterable[Path]) -> list[Source]:
 
     Raises :class:`InputError` for a path that is missing or has no such file.
     """
-    expected = "no table (expected *.csv, *.tsv, *.txt or *.json, also in .gz and .zip)"
-    return [source for path in paths for source in find_files(path, _TABLE, expected)]
+    sources: list[Source] = []
+    for path in paths:
+        sources += find_files(path, _TABLE, "no table (expected *.csv, *.tsv, *.txt or *.json, also in .gz and .zip)")
+    return sources
 
 
 def header_of(source: Source) -> list[str]:
@@ -39,17 +42,19 @@ def header_of(source: Source) -> list[str]:
     """
     with open_bytes(source) as stream:
         expect_utf8(stream.peek(HEAD_BYTES)[:HEAD_BYTES], source.shown, "UTF-8 or GB18030")  # type: ignore[attr-defined]
-        line = _first_line(stream)
-    text = line.removeprefix(GB_MARK).decode("ascii", "ignore").strip().lower()
-    return [name.strip().strip('"') for name in text.split("\t" if "\t" in text else ",")]
+        first_line = _first_line(stream)
+    header = first_line.removeprefix(GB_MARK).decode("ascii", "ignore").strip().lower()
+    return [column.strip().strip('"') for column in header.split(_delimiter_of(header))]
+
+
+def _delimiter_of(first_line: str) -> str:
+    return "\t" if "\t" in first_line else ","
 
 
 def _first_line(stream: IO[bytes]) -> bytes:
     """Return the first line that is not blank, or b"" without such a line in the first bytes."""
-    for line in io.BytesIO(stream.read(_HEADER_BYTES)):
-        if line.strip():
-            return line
-    return b""
+    head_lines = io.BytesIO(stream.read(_HEADER_BYTES))
+    return next((line for line in head_lines if line.strip()), b"")
 
 
 @dataclass(frozen=True)
@@ -77,22 +82,30 @@ class Table:
         missing column, invalid quotes, and a wrong number of columns.
         """
         records = _records(self.source, self.encoding, self.delimiter, self.spreadsheet)
-        if columns and (missing := [name for name in columns if name not in self.columns]):
-            raise InputError(f"expected a column {missing[0]}, found {self.columns}", path=self.source.shown, line=1)
-        positions = list(range(len(self.first))) if columns is None else [self.columns.index(name) for name in columns]
-        if columns is not None:
+        column_count = len(self.first)
+        if columns is None:
+            positions = list(range(column_count))
+        else:
+            positions = self._positions_of(columns)
             next(records)  # the header
-        width = len(self.first)
         for line, fields in records:
-            if rest_in_last and len(fields) > width:
-                fields = [*fields[: width - 1], self.delimiter.join(fields[width - 1 :])]
-            if len(fields) != width:
-                raise InputError(
-                    f"expected {width} columns ({', '.join(self.columns)[:200]}), found {len(fields)}",
-                    path=self.source.shown,
-                    line=line,
-                )
+            # The text of the last column may have tabs.
+            if rest_in_last and len(fields) > column_count:
+                last_field = self.delimiter.join(fields[column_count - 1 :])
+                fields = [*fields[: column_count - 1], last_field]
+            if len(fields) != column_count:
+                shown_columns = ", ".join(self.columns)[:_SHOWN_COLUMNS]
+                problem = f"expected {column_count} columns ({shown_columns}), found {len(fields)}"
+                raise InputError(problem, path=self.source.shown, line=line)
             yield line, [fields[position] for position in positions]
+
+    def _positions_of(self, columns: Sequence[str]) -> list[int]:
+        """Return the positions of columns in a row. Raise :class:`InputError` for a column that the table lacks."""
+        table_columns = self.columns
+        for column in columns:
+            if column not in table_columns:
+                raise InputError(f"expected a column {column}, found {table_columns}", path=self.source.shown, line=1)
+        return [table_columns.index(column) for column in columns]
 
 
 def open_table(source: Source, encoding: str = "auto", *, spreadsheet: bool = False) -> Table:
@@ -101,37 +114,44 @@ def open_table(source: Source, encoding: str = "auto", *, spreadsheet: bool = Fa
     With ``spreadsheet``, TSV files may have quoted fields, as spreadsheets and :mod:`csv` write them.
     """
     encoding = encoding_of(lambda: open_bytes(source), source.shown, encoding)
+    # The first line with text is the header, or the first row.
     for _, text in _lines(source, encoding):
         if text.strip():
-            delimiter = "\t" if "\t" in text else ","
-            _, first = next(_records(source, encoding, delimiter, spreadsheet))
-            return Table(source, encoding, delimiter, spreadsheet, first)
+            delimiter = _delimiter_of(text)
+            _, first_row = next(_records(source, encoding, delimiter, spreadsheet))
+            return Table(source, encoding, delimiter, spreadsheet, first_row)
     raise InputError("is empty; expected a table", path=source.shown)
 
 
 def _lines(source: Source, encoding: str) -> Iterator[tuple[int, str]]:
+    """Yield (line number from 1, line with its end), without a byte order mark."""
     with open_bytes(source) as stream:
         text = io.TextIOWrapper(stream, encoding, newline="\n")
-        for number, line in enumerate(iter(lambda: text.readline(LONGEST_LINE), ""), 1):
+        lines = iter(lambda: text.readline(LONGEST_LINE), "")
+        for number, line in enumerate(lines, 1):
             if len(line) == LONGEST_LINE:
                 problem = f"has over {LONGEST_LINE:,} characters; expected a table"
                 raise InputError(problem, path=source.shown, line=number)
-            yield number, line.removeprefix("\ufeff") if number == 1 else line
+            if number == 1:
+                line = line.removeprefix("\ufeff")
+            yield number, line
 
 
 def _records(source: Source, encoding: str, delimiter: str, spreadsheet: bool) -> Iterator[tuple[int, list[str]]]:
+    """Yield (number of the first line, fields) of every row that is not empty, including the header."""
     if delimiter == "\t" and not spreadsheet:
         for number, line in _lines(source, encoding):
-            if line := line.removesuffix("\n").removesuffix("\r"):
-                yield number, line.split("\t")
+            row_text = line.removesuffix("\n").removesuffix("\r")
+            if row_text:
+                yield number, row_text.split("\t")
         return
     # With strict, a missing closing quote is an error, and so is text after a closing quote.
     reader = csv.reader((line for _, line in _lines(source, encoding)), delimiter=delimiter, strict=True)
-    start = 1
+    first_line = 1
     try:
         for fields in reader:
             if fields:
-                yield start, fields
-            start = reader.line_num + 1
+                yield first_line, fields
+            first_line = reader.line_num + 1
     except csv.Error as error:
-        raise InputError(f"not a row of CSV: {error}", path=source.shown, line=start) from None
+        raise InputError(f"not a row of CSV: {error}", path=source.shown, line=first_line) from None

@@ -29,8 +29,8 @@ class AnswerRule(msgspec.Struct, frozen=True):
         except ValueError as error:
             return f"threshold: expected {error}, found {shown_value(self.threshold)}"
         if self.segmenter_name not in SEGMENTERS:
-            expected = " or ".join(SEGMENTERS)
-            return f"segmenter: expected {expected} and a version, found {shown_value(self.segmenter)}"
+            segmenter_names = " or ".join(SEGMENTERS)
+            return f"segmenter: expected {segmenter_names} and a version, found {shown_value(self.segmenter)}"
         return ""
 
     @property

@@ -7,6 +7,7 @@ The format is described in github.com/huggingface/hub-docs, docs/hub/eval-result
 from collections.abc import Collection, Iterator
 
 from builders.store.layout import SETS
+from builders.store.names import TESTED_SPLITS
 
 # The paper's measures (Section 3.2) and the suffixes of their task names. Recall@k is a hit rate.
 MEASURES = {"MRR@10": "mrr_at_10", "Recall@1": "recall_at_1", "Recall@50": "recall_at_50"}
@@ -14,10 +15,10 @@ MEASURES = {"MRR@10": "mrr_at_10", "Recall@1": "recall_at_1", "Recall@50": "reca
 
 def parts_of(splits: Collection[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     """Yield each (set, split) with queries and judgments, for dev and test. ``splits`` has (config, split) pairs."""
-    for name, found in SETS.items():
-        for split in ("dev", "test"):
-            if (found.queries, split) in splits and (found.qrels, split) in splits:
-                yield name, split
+    for set_name, dataset_set in SETS.items():
+        for split in TESTED_SPLITS:
+            if (dataset_set.queries, split) in splits and (dataset_set.qrels, split) in splits:
+                yield set_name, split
 
 
 def part_id(set_name: str, split: str) -> str:

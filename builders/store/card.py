@@ -9,6 +9,7 @@ import functools
 import hashlib
 import re
 from collections.abc import Collection, Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,10 @@ from builders.store.layout import SETS, Set, config_and_split, config_of, schema
 from builders.store.manifest import Build
 from builders.store.table3 import TABLE3_ROWS
 
-Configs = dict[str, dict[str, list[FileEntry]]]  # config -> split -> its shards, in the order of the card
-ENGLISH, CHINESE = "card.md.jinja", "card.zh.md.jinja"
+Splits = dict[str, list[FileEntry]]  # split -> its shards
+Configs = dict[str, Splits]  # config -> split -> its shards, in the order of the card
+ENGLISH = "card.md.jinja"
+CHINESE = "card.zh.md.jinja"
 CITATION = """\
 @inproceedings{qiu-etal-2022-dureader,
     title = "{D}u{R}eader-Retrieval: A Large-scale {C}hinese Benchmark for Passage Retrieval from Web Search Engine",
@@ -33,12 +36,22 @@ CITATION = """\
     url = "https://aclanthology.org/2022.emnlp-main.357"
 }
 """
-_SIZES = {10**3: "n<1K", 10**4: "1K<n<10K", 10**5: "10K<n<100K", 10**6: "100K<n<1M", 10**7: "1M<n<10M"}
+# The hub's size categories: upper limit of the number of rows -> category. More rows are in _LARGEST_SIZE.
+_SIZE_CATEGORIES = {
+    10**3: "n<1K",
+    10**4: "1K<n<10K",
+    10**5: "10K<n<100K",
+    10**6: "100K<n<1M",
+    10**7: "1M<n<10M",
+}
+_LARGEST_SIZE = "10M<n<100M"
 # Evaluation tools such as BEIR's HFDataLoader load the judgments without a config name, so qrels is the default config.
 # These tools load only the first split of the queries, so the first split has all queries.
-_DEFAULT, _WHOLE = "qrels", "queries"
+_DEFAULT_CONFIG = "qrels"
+_ALL_QUERIES = "queries"
 _TAGS = ["information-retrieval", "passage-retrieval", "dense-retrieval", "benchmark", "dureader", "dureader_retrieval"]
-_MANY = 6  # maximum number of configs that the table of columns names
+_MAX_CONFIGS_IN_CELL = 6  # further configs are "..." in the table of columns
+_MEGABYTE = 1e6
 
 
 def card(
@@ -66,8 +79,12 @@ def card(
         split: the split in the commands of `How to evaluate`; empty if the release has no judgments.
     """
     configs = configs_of(entries)
+    dataset_sets = sets_of(configs)
+    example_config = ""
+    if repo:
+        example_config = shown_config(configs)
     body = (
-        _templates()
+        _load_templates()
         .get_template(template)
         .render(
             repo=repo,
@@ -79,140 +96,201 @@ def card(
             stats=stats,
             reading=is_reading(builds),
             official=is_official(builds),
-            shown=shown_config(configs) if repo else "",
-            columns=_columns(configs),
+            example_config=example_config,
+            columns=_describe_columns(configs),
             table3_rows=TABLE3_ROWS,
-            medical=any(found.own_terms for found in sets_of(configs)),
-            built=_built(builds),
-            terms=[found.terms for found in sets_of(configs) if found.terms],
+            has_medical_sets=any(dataset_set.own_terms for dataset_set in dataset_sets),
+            build_list=_format_builds(builds),
+            terms=[dataset_set.terms for dataset_set in dataset_sets if dataset_set.terms],
             citation=CITATION,
         )
     )
+    # Conditions of the template that do not apply leave empty lines.
     body = re.sub("\n{3,}", "\n\n", body).strip("\n") + "\n"
-    return body if template == CHINESE else f"---\n{_head(configs, is_reading(builds))}---\n\n{body}"
+    if template == CHINESE:
+        return body
+    return f"---\n{_yaml_head(configs, is_reading(builds))}---\n\n{body}"
 
 
 @functools.cache
-def _templates() -> Any:
+def _load_templates() -> Any:
     import jinja2  # imported late because every command that reads a release imports this module
 
-    found = jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
         undefined=jinja2.StrictUndefined,
     )
-    found.filters |= {"cell": _cell, "code": as_code, "text": as_text, "size": _size}
-    found.filters["percent"] = lambda share: f"{share or 0:.2%}"  # None without judgments
-    found.globals["rows_of"] = rows_of
-    return found
+    environment.filters["cell"] = _format_cell
+    environment.filters["code"] = as_code
+    environment.filters["text"] = as_text
+    environment.filters["size"] = _format_size
+    environment.filters["percent"] = lambda share: f"{share or 0:.2%}"  # None without judgments
+    environment.globals["rows_of"] = rows_of
+    return environment
 
 
-def _cell(value: float | None) -> str:
+def _format_cell(value: float | None) -> str:
     return "-" if value is None else f"{value:,}"
 
 
-def _size(shards: list[FileEntry]) -> str:
-    size = _bytes_of(shards)
-    return f"{size / 1e6:,.1f} MB" if size >= 1e6 else f"{size / 1e3:,.1f} kB"
+def _format_size(shards: list[FileEntry]) -> str:
+    byte_count = _bytes_of(shards)
+    if byte_count >= _MEGABYTE:
+        return f"{byte_count / _MEGABYTE:,.1f} MB"
+    return f"{byte_count / 1e3:,.1f} kB"
 
 
-def _head(configs: Configs, reading: bool) -> str:
+def _yaml_head(configs: Configs, is_reading_set: bool) -> str:
     import yaml
 
-    mixed = any(found.own_terms for found in sets_of(configs))
-    rows = max((rows_of(shards) for splits in configs.values() for shards in splits.values()), default=0)
+    dataset_sets = sets_of(configs)
+    has_other_terms = any(dataset_set.own_terms for dataset_set in dataset_sets)
+    has_translations = any(dataset_set.translated for dataset_set in dataset_sets)
     content = {
-        "license": ["apache-2.0", "other"] if mixed else "other" if reading else "apache-2.0",
-        "language": ["zh", "en"] if any(found.translated for found in sets_of(configs)) else ["zh"],
-        "pretty_name": pretty_name(reading),
+        "license": _license(has_other_terms, is_reading_set),
+        "language": ["zh", "en"] if has_translations else ["zh"],
+        "pretty_name": pretty_name(is_reading_set),
         "task_categories": ["text-retrieval"],
         "task_ids": ["document-retrieval"],
         "tags": _TAGS,
-        "size_categories": [next((name for end, name in _SIZES.items() if rows < end), "10M<n<100M")],
-        "configs": [_files(config, splits) for config, splits in configs.items()],
-        "dataset_info": [_info(config, splits) for config, splits in configs.items()],
+        "size_categories": [_size_category(configs)],
+        "configs": [_config_entry(config, splits) for config, splits in configs.items()],
+        "dataset_info": [_dataset_info(config, splits) for config, splits in configs.items()],
     }
+    # No line is folded, because an infinite width has no line end.
     return str(yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=float("inf")))
 
 
-def _files(config: str, splits: dict[str, list[FileEntry]]) -> dict[str, Any]:
+def _license(has_other_terms: bool, is_reading_set: bool) -> str | list[str]:
+    if has_other_terms:
+        return ["apache-2.0", "other"]
+    if is_reading_set:
+        return "other"
+    return "apache-2.0"
+
+
+def _size_category(configs: Configs) -> str:
+    """Return the hub's size category of the largest split."""
+    largest_split = 0
+    for splits in configs.values():
+        for shards in splits.values():
+            largest_split = max(largest_split, rows_of(shards))
+    for row_limit, category in _SIZE_CATEGORIES.items():
+        if largest_split < row_limit:
+            return category
+    return _LARGEST_SIZE
+
+
+def _config_entry(config: str, shards_by_split: Splits) -> dict[str, Any]:
+    """Return the entry of a config that tells `datasets` which files belong to which split."""
     # `datasets` caches a local folder by the folder's name and this head only. Without a hash of the content here,
     # `datasets` would load the old content from its cache after a release is rebuilt.
-    content = hashlib.sha256("".join(s.sha256 for shards in splits.values() for s in shards).encode()).hexdigest()
-    return {
+    hashes = "".join(shard.sha256 for shard in _all_shards(shards_by_split))
+    content_hash = hashlib.sha256(hashes.encode()).hexdigest()
+    entry: dict[str, Any] = {
         "config_name": config,
-        "description": f"{config_of(config).about}; content {content}",
-        **({"default": True} if config == _DEFAULT else {}),
-        "data_files": [
-            {"split": split, "path": f"{config}/{split if split in splits else '*'}-*.parquet"}
-            for split in _shown(config, splits)
-        ],
+        "description": f"{config_of(config).about}; content {content_hash}",
     }
+    if config == _DEFAULT_CONFIG:
+        entry["default"] = True
+    entry["data_files"] = []
+    for split in _card_splits(config, shards_by_split):
+        file_prefix = (
+            split if split in shards_by_split else "*"
+        )  # the split of all queries has the files of every split
+        entry["data_files"].append({"split": split, "path": f"{config}/{file_prefix}-*.parquet"})
+    return entry
 
 
-def _info(config: str, splits: dict[str, list[FileEntry]]) -> dict[str, Any]:
-    shown = _shown(config, splits)
+def _dataset_info(config: str, shards_by_split: Splits) -> dict[str, Any]:
+    """Return the features and sizes of a config."""
+    card_splits = _card_splits(config, shards_by_split)
+    # The split of all queries repeats the rows of the other splits. They count in dataset_size, but are not downloaded
+    # again.
+    split_infos = []
+    for split, shards in card_splits.items():
+        split_infos.append({"name": split, "num_bytes": _bytes_of(shards), "num_examples": rows_of(shards)})
     return {
         "config_name": config,
         "features": [_feature(field) for field in schema_of(config)],
-        "splits": [
-            {"name": split, "num_bytes": _bytes_of(shards), "num_examples": rows_of(shards)}
-            for split, shards in shown.items()
-        ],
-        "download_size": sum(map(_bytes_of, splits.values())),
-        "dataset_size": sum(map(_bytes_of, shown.values())),
+        "splits": split_infos,
+        "download_size": _bytes_of(_all_shards(shards_by_split)),
+        "dataset_size": sum(_bytes_of(shards) for shards in card_splits.values()),
     }
 
 
-def _shown(config: str, splits: dict[str, list[FileEntry]]) -> dict[str, list[FileEntry]]:
+def _card_splits(config: str, shards_by_split: Splits) -> Splits:
     """Return the splits of a config for the card. If queries have several splits, add a first split of all queries."""
-    if config != _WHOLE or len(splits) == 1:
-        return splits
-    return {_WHOLE: [shard for shards in splits.values() for shard in shards], **splits}
+    if config != _ALL_QUERIES or len(shards_by_split) == 1:
+        return shards_by_split
+    return {_ALL_QUERIES: _all_shards(shards_by_split), **shards_by_split}
 
 
-def _feature(field: pa.Field) -> dict[str, Any]:
-    return {"name": field.name, **_type(field.type)}
+def _all_shards(shards_by_split: Splits) -> list[FileEntry]:
+    return list(chain.from_iterable(shards_by_split.values()))
 
 
-def _type(kind: pa.DataType) -> dict[str, Any]:
-    if not pa.types.is_list(kind):
-        return {"dtype": str(kind)}
-    items = kind.value_type
-    return {"list": [_feature(inner) for inner in items] if pa.types.is_struct(items) else _type(items)}
+def _feature(arrow_field: pa.Field) -> dict[str, Any]:
+    return {"name": arrow_field.name, **_feature_type(arrow_field.type)}
 
 
-def _columns(configs: Iterable[str]) -> list[tuple[str, str, str]]:
-    columns: dict[str, tuple[pa.DataType, list[str]]] = {}
+def _feature_type(arrow_type: pa.DataType) -> dict[str, Any]:
+    if not pa.types.is_list(arrow_type):
+        return {"dtype": str(arrow_type)}
+    item_type = arrow_type.value_type
+    if pa.types.is_struct(item_type):
+        return {"list": [_feature(field) for field in item_type]}
+    return {"list": _feature_type(item_type)}
+
+
+def _describe_columns(configs: Iterable[str]) -> list[tuple[str, str, str]]:
+    """Return (column, type, configs with the column) for each column, for the card's table of columns."""
+    # A column of the same name has the same meaning in all configs, and so one row of the table.
+    column_types: dict[str, pa.DataType] = {}
+    column_configs: dict[str, list[str]] = {}
     for config in configs:
         for field in schema_of(config):
-            columns.setdefault(field.name, (field.type, []))[1].append(f"`{config}`")
-    return [
-        (
-            name,
-            "list" if pa.types.is_list(kind) else str(kind),
-            ", ".join(found[:_MANY] + ["..."] * (len(found) > _MANY)),
-        )
-        for name, (kind, found) in columns.items()
-    ]
+            column_types.setdefault(field.name, field.type)
+            column_configs.setdefault(field.name, []).append(f"`{config}`")
+    described = []
+    for column, config_names in column_configs.items():
+        type_name = "list" if pa.types.is_list(column_types[column]) else str(column_types[column])
+        listed_names = config_names[:_MAX_CONFIGS_IN_CELL]
+        if len(config_names) > _MAX_CONFIGS_IN_CELL:
+            listed_names.append("...")
+        described.append((column, type_name, ", ".join(listed_names)))
+    return described
 
 
-def _built(builds: Iterable[Build]) -> str:
-    made = []
+def _format_builds(builds: Iterable[Build]) -> str:
+    """Return a Markdown list of the commands that made the release, with their options and source files."""
+    lines = []
     for build in builds:
-        options = ", ".join(as_text(f"{name} = {value}") for name, value in build.options.items())
-        made.append(f"- {as_code(build.verb)}{f' with {options}' if options else ''}{', from:' * bool(build.sources)}")
-        made += [f"  - {as_text(source.name)} (sha256 {as_code(source.sha256)})" for source in build.sources]
-    return "\n".join(made)
+        line = f"- {as_code(build.verb)}"
+        if build.options:
+            options = [as_text(f"{name} = {value}") for name, value in build.options.items()]
+            line += f" with {', '.join(options)}"
+        if build.sources:
+            line += ", from:"
+        lines.append(line)
+        # Names and options may come from a stranger's manifest, so as_text and as_code escape Markdown.
+        for source in build.sources:
+            lines.append(f"  - {as_text(source.name)} (sha256 {as_code(source.sha256)})")
+    return "\n".join(lines)
 
 
 def configs_of(entries: Iterable[FileEntry]) -> Configs:
     """Return the shards by config and split, in the order of the card. Other files, such as runs, are skipped."""
+    shards = []
+    for entry in entries:
+        if entry.path.endswith(".parquet"):
+            config, split = config_and_split(entry.path)
+            shards.append((sort_key(config, split), entry.path, config, split, entry))
     configs: Configs = {}
-    shards = [(*config_and_split(entry.path), entry) for entry in entries if entry.path.endswith(".parquet")]
-    for config, split, entry in sorted(shards, key=lambda shard: (sort_key(*shard[:2]), shard[2].path)):
+    for _, _, config, split, entry in sorted(shards, key=lambda shard: shard[:2]):
         configs.setdefault(config, {}).setdefault(split, []).append(entry)
     return configs
 
@@ -227,20 +305,24 @@ def is_official(builds: Collection[Build]) -> bool:
     return any(build.verb == "official" and "copy" not in build.options for build in builds)
 
 
-def pretty_name(reading: bool) -> str:
-    """Return the title of a release. ``reading`` is the result of :func:`is_reading`."""
-    return "Reading comprehension as passage retrieval" if reading else "DuReader-retrieval"
+def pretty_name(is_reading_set: bool) -> str:
+    """Return the title of a release. ``is_reading_set`` is the result of :func:`is_reading`."""
+    return "Reading comprehension as passage retrieval" if is_reading_set else "DuReader-retrieval"
 
 
 def shown_config(configs: Configs) -> str:
     """Return the config for a card's examples: the joined rows of dev, test or train, else the first config."""
-    return next((name for name in ("dev", "test", "train") if name in configs), next(iter(configs)))
+    # Joined rows show a query with its passages, and dev is small and has labels.
+    for config in ("dev", "test", "train"):
+        if config in configs:
+            return config
+    return next(iter(configs))
 
 
 def sets_of(configs: Configs) -> list[Set]:
     """Return the sets of which the release has at least one config."""
-    names = {config_of(config).set for config in configs}
-    return [found for name, found in SETS.items() if name in names]
+    set_names = {config_of(config).set for config in configs}
+    return [dataset_set for name, dataset_set in SETS.items() if name in set_names]
 
 
 def rows_of(shards: list[FileEntry]) -> int:

@@ -28,7 +28,7 @@ from builders.store.stored_answers import answer_counts
 
 # Pages of 4 MiB make files of news text 1.7 % smaller than pages of 1 MiB (Parquet's default), in the same time.
 # Page checksums (CRC-32) detect bytes that change on the disk after the file's SHA-256 was verified.
-_WRITING = {
+_WRITER_OPTIONS = {
     "compression": "zstd",
     "compression_level": 3,
     "use_dictionary": False,
@@ -42,34 +42,34 @@ class ParquetFile:
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self.path = path
-        self._writer = pq.ParquetWriter(path, schema, **_WRITING)
-        self._waiting = schema.empty_table()
+        self._writer = pq.ParquetWriter(path, schema, **_WRITER_OPTIONS)
+        self._waiting_rows = schema.empty_table()  # fewer rows than a row group
         self.rows = 0
 
     def write(self, table: pa.Table) -> None:
         """Append the rows of ``table``, which must have the columns of the schema."""
         self.rows += table.num_rows
-        waiting = pa.concat_tables([self._waiting, table])
-        while waiting.num_rows >= layout.ROWS_PER_GROUP:
-            self._write_group(waiting.slice(0, layout.ROWS_PER_GROUP))
-            waiting = waiting.slice(layout.ROWS_PER_GROUP)
-        self._waiting = waiting
+        waiting_rows = pa.concat_tables([self._waiting_rows, table])
+        while waiting_rows.num_rows >= layout.ROWS_PER_GROUP:
+            self._write_group(waiting_rows.slice(0, layout.ROWS_PER_GROUP))
+            waiting_rows = waiting_rows.slice(layout.ROWS_PER_GROUP)
+        self._waiting_rows = waiting_rows
 
     def _write_group(self, table: pa.Table) -> None:
         table = table.combine_chunks()
-        if table.nbytes > layout.BYTES_PER_GROUP and table.num_rows > 1:
-            # A group of long texts is halved until the parts are small enough. A single row may have any size. The
-            # halves are copied, because a slice would keep the buffers of the whole table in memory.
-            half = table.num_rows // 2
-            for rows in (range(half), range(half, table.num_rows)):
-                self._write_group(table.take(pa.array(rows)))
-        else:
+        if table.nbytes <= layout.BYTES_PER_GROUP or table.num_rows <= 1:  # a single row may have any size
             self._writer.write_table(table, row_group_size=max(1, table.num_rows))
+            return
+        # A group of long texts is halved until the parts are small enough. The halves are copied by take(), because a
+        # slice would keep the buffers of the whole table in memory.
+        middle = table.num_rows // 2
+        for half in (range(middle), range(middle, table.num_rows)):
+            self._write_group(table.take(pa.array(half)))
 
     def close(self) -> dict[str, Any]:
         """Write the remaining rows. Return bytes, rows and SHA-256 for the manifest."""
-        if self._waiting.num_rows or not self.rows:
-            self._write_group(self._waiting)
+        if self._waiting_rows.num_rows or not self.rows:
+            self._write_group(self._waiting_rows)
         self._writer.close()
         return {"bytes": self.path.stat().st_size, "rows": self.rows, "sha256": sha256_of(self.path)}
 
@@ -80,26 +80,30 @@ class SplitWriter:
     A shard's name contains the number of shards. That number is known only at :meth:`close`, which renames the shards.
     """
 
-    def __init__(self, release: Path, config: str, split: str, schema: pa.Schema) -> None:
-        self._folder, self._split, self._schema = release / config, split, schema
+    def __init__(self, release_folder: Path, config: str, split: str, schema: pa.Schema) -> None:
+        self._folder = release_folder / config
+        self._split = split
+        self._schema = schema
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._file: ParquetFile | None = None
-        self._done: list[tuple[Path, dict[str, Any]]] = []
+        self._open_shard: ParquetFile | None = None
+        self._complete_shards: list[tuple[Path, dict[str, Any]]] = []  # path, and the result of ParquetFile.close
 
-    def adopt(self, path: Path, entry: dict[str, Any]) -> None:
+    def adopt(self, shard_path: Path, shard_entry: dict[str, Any]) -> None:
         """Append a complete shard from another folder. :meth:`close` links to the file and does not remove the file."""
-        self._done.append((path, entry))
+        self._complete_shards.append((shard_path, shard_entry))
 
     def write(self, table: pa.Table) -> None:
         """Append the rows of ``table``, which must have the columns of the schema."""
-        table, room = table.select(self._schema.names).cast(self._schema), layout.rows_per_shard(self._schema)
+        # Callers may have further columns, another order, or large strings.
+        table = table.select(self._schema.names).cast(self._schema)
         self._expect_short_texts(table)
+        shard_size = layout.rows_per_shard(self._schema)
         while table.num_rows:
-            file = self._shard()
-            part = table.slice(0, room - file.rows)
-            file.write(part)
-            table = table.slice(part.num_rows)
-            if file.rows == room:
+            shard = self._current_shard()
+            fitting_rows = table.slice(0, shard_size - shard.rows)
+            shard.write(fitting_rows)
+            table = table.slice(fitting_rows.num_rows)
+            if shard.rows == shard_size:
                 self._end_shard()
 
     def _expect_short_texts(self, table: pa.Table) -> None:
@@ -107,6 +111,7 @@ class SplitWriter:
         if "text" not in table.schema.names or not table.num_rows:
             return
         texts = table["text"]
+        # Lengths in bytes are at hand, and a text has at most as many characters as bytes.
         if pc.max(pc.binary_length(texts)).as_py() <= layout.LONGEST_TEXT:
             return
         for row, text in enumerate(texts.to_pylist()):
@@ -115,28 +120,32 @@ class SplitWriter:
                 row_id = table["_id"][row].as_py()
                 raise InputError(f"{self._folder.name}/{self._split}, id {row_id!r}: {fault}")
 
-    def _shard(self) -> ParquetFile:
-        if self._file is None:
-            path = self._folder / f"{self._split}-{len(self._done):05d}.parquet"
-            self._file = ParquetFile(path, self._schema)
-        return self._file
+    def _current_shard(self) -> ParquetFile:
+        if self._open_shard is None:
+            shard_path = self._folder / f"{self._split}-{len(self._complete_shards):05d}.parquet"
+            self._open_shard = ParquetFile(shard_path, self._schema)
+        return self._open_shard
 
     def _end_shard(self) -> None:
-        file, self._file = self._shard(), None
-        self._done.append((file.path, file.close()))
+        shard = self._current_shard()
+        self._open_shard = None
+        self._complete_shards.append((shard.path, shard.close()))
 
     def close(self) -> list[FileEntry]:
         """Write the last shard, rename all shards, and return their manifest entries. An empty split has one shard."""
-        if self._file or not self._done:
+        if self._open_shard or not self._complete_shards:
             self._end_shard()
+        shard_count = len(self._complete_shards)
         entries = []
-        for number, (path, entry) in enumerate(self._done):
-            final = self._folder / f"{self._split}-{number:05d}-of-{len(self._done):05d}.parquet"
-            if path.parent == self._folder:
-                path.rename(final)
+        # Only now is the number of shards known, which is part of every name.
+        for number, (path, entry) in enumerate(self._complete_shards):
+            final_path = self._folder / f"{self._split}-{number:05d}-of-{shard_count:05d}.parquet"
+            is_adopted = path.parent != self._folder
+            if is_adopted:
+                link(path, final_path)
             else:
-                link(path, final)
-            entries.append(FileEntry(path=f"{self._folder.name}/{final.name}", **entry))
+                path.rename(final_path)
+            entries.append(FileEntry(path=f"{self._folder.name}/{final_path.name}", **entry))
         return entries
 
 
@@ -146,28 +155,36 @@ class Draft:
     ``stats`` is written to ``stats.json``. ``build`` is added to the builds of the manifest.
     """
 
-    def __init__(self, folder: Path, base: Release | None, build: dict[str, Any]) -> None:
-        self.folder, self.build = folder, build
+    def __init__(self, folder: Path, base_release: Release | None, build: dict[str, Any]) -> None:
+        self.folder = folder
+        self.build = build
         self.stats: dict[str, Any] = {"table3": {}, "collections": {}}
         self._entries: list[FileEntry] = []
-        self._builds: list[Build] = []
+        self._base_builds: list[Build] = []
         self._writers: list[SplitWriter] = []
-        if base is not None:
-            refuse_outer_links(base)
-            self.stats |= read_stats(base.path)
-            self._builds = list(base.manifest.builds)
-            for entry in base.manifest.files:
-                # The base's card and published pages are not copied, because they describe only the base.
-                if entry.path == CARD or is_published(entry.path):
-                    continue
-                source, target = base.file(entry), folder / entry.path
-                if entry.path != STATS:
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    link(source, target)
-                    self._entries.append(entry)
+        if base_release is not None:
+            self._copy_base(base_release)
+
+    def _copy_base(self, base_release: Release) -> None:
+        """Copy the files, statistics and builds of ``base_release``, after each file is verified. Files are linked."""
+        refuse_outer_links(base_release)
+        self.stats |= read_stats(base_release.path)
+        self._base_builds = list(base_release.manifest.builds)
+        for entry in base_release.manifest.files:
+            # The base's card and published pages are not copied, because they describe only the base.
+            if entry.path == CARD or is_published(entry.path):
+                continue
+            base_file = base_release.file(entry)
+            if entry.path == STATS:  # read above, and written again by finish()
+                continue
+            draft_file = self.folder / entry.path
+            draft_file.parent.mkdir(parents=True, exist_ok=True)
+            link(base_file, draft_file)
+            self._entries.append(entry)
 
     def writer(self, config: str, split: str) -> SplitWriter:
         """Return a writer for a split, which replaces the split of the base. :meth:`finish` closes the writer."""
+        # A split of the base would otherwise have old and new shards.
         self.drop(config, split)
         writer = SplitWriter(self.folder, config, split, schema_of(config))
         self._writers.append(writer)
@@ -181,40 +198,48 @@ class Draft:
 
     def drop(self, config: str, split: str | None = None) -> None:
         """Remove a config of the base, or only one of its splits, from the draft."""
-        start = f"{config}/" if split is None else f"{config}/{split}-"
-        for entry in [entry for entry in self._entries if entry.path.startswith(start)]:
+        path_prefix = f"{config}/" if split is None else f"{config}/{split}-"
+        dropped_entries = [entry for entry in self._entries if entry.path.startswith(path_prefix)]
+        for entry in dropped_entries:
             (self.folder / entry.path).unlink()
             self._entries.remove(entry)
 
-    def add_file(self, name: str) -> None:
+    def add_file(self, file_name: str) -> None:
         """Add a file of the draft's folder, such as a run, to the manifest."""
-        self._entries = [*(entry for entry in self._entries if entry.path != name), describe(self.folder, name)]
+        self._entries = [entry for entry in self._entries if entry.path != file_name]
+        self._entries.append(describe(self.folder, file_name))
 
     def finish(self) -> None:
         """Close the writers. Write ``stats.json``, the card and the manifest."""
         for writer in self._writers:
             self._entries += writer.close()
-        for entry in [entry for entry in self._entries if entry.rows == 0]:
+        empty_shards = [entry for entry in self._entries if entry.rows == 0]
+        for entry in empty_shards:
             # `datasets` cannot load a config that has an empty split.
             log.warning("%s has no rows; the split is omitted from the release", entry.path)
             self.drop(*config_and_split(entry.path))
-        splits = {config_and_split(entry.path) for entry in self._entries if entry.rows}
+        # The statistics of the base do not describe the new judgments and answers.
         self.stats.pop("label_overlap", None)
-        if overlap := overlaps_with_train(splits, self._read):
-            self.stats["label_overlap"] = overlap
         self.stats.pop("answers", None)
-        if answers := answer_counts(splits, self._read):
-            self.stats["answers"] = answers
-        builds = [*self._builds, msgspec.convert(self.build, Build)]
+        splits = {config_and_split(entry.path) for entry in self._entries if entry.rows}
+        overlap_by_split = overlaps_with_train(splits, self._read_split)
+        if overlap_by_split:
+            self.stats["label_overlap"] = overlap_by_split
+        counts_by_split = answer_counts(splits, self._read_split)
+        if counts_by_split:
+            self.stats["answers"] = counts_by_split
+        builds = [*self._base_builds, msgspec.convert(self.build, Build)]
         write_stats(self.folder, self.stats)
         write_text(self.folder / CARD, card(self._entries, self.stats, builds))
         write_manifest(self.folder, self._entries, builds)
 
-    def _read(self, config: str, split: str) -> pa.Table:
-        paths = [self.folder / entry.path for entry in self._entries if config_and_split(entry.path) == (config, split)]
-        return pa.concat_tables(
-            pq.read_table(path, columns=schema_of(config).names, partitioning=None) for path in paths
-        )
+    def _read_split(self, config: str, split: str) -> pa.Table:
+        tables = []
+        for entry in self._entries:
+            if config_and_split(entry.path) == (config, split):
+                path = self.folder / entry.path
+                tables.append(pq.read_table(path, columns=schema_of(config).names, partitioning=None))
+        return pa.concat_tables(tables)
 
 
 def check_release_output(out: Path) -> Path:
@@ -224,30 +249,33 @@ def check_release_output(out: Path) -> Path:
 
 @contextlib.contextmanager
 def draft_release(
-    out: Path, build: dict[str, Any] | None = None, base: Release | None = None, work: Path | None = None
+    out: Path, build: dict[str, Any] | None = None, base_release: Release | None = None, work: Path | None = None
 ) -> Iterator[Draft]:
     """Yield a draft that becomes the release ``out`` when the block ends without an error.
 
     An earlier release at ``out`` is replaced. ``build`` has ``verb``, ``options`` and ``sources`` for the manifest.
-    The block may set ``draft.build`` instead. The configs of ``base`` are copied into the new release. ``work`` is the
-    caller's folder of :func:`builders.core.folders.work_beside`. Without ``work``, this function makes such a folder.
+    The block may set ``draft.build`` instead. The configs of ``base_release`` are copied into the new release.
+    ``work`` is the caller's folder of :func:`builders.core.folders.work_beside`. Without ``work``, this function makes
+    such a folder.
     """
+    # A wrong output is an error before the block works for hours.
     out = check_release_output(out)
-    with contextlib.nullcontext(work) if work else work_beside(out) as beside:
-        folder = beside / "release"
+    open_work = contextlib.nullcontext(work) if work else work_beside(out)
+    with open_work as work_folder:
+        folder = work_folder / "release"
         remove_tree(folder)
         folder.mkdir()
-        draft = Draft(folder, base, build or {})
+        draft = Draft(folder, base_release, build or {})
         yield draft
         draft.finish()
         replace_directory(folder, out)
 
 
-def describe_files(files: Iterable[tuple[str, Path]]) -> list[dict[str, Any]]:
+def describe_files(source_files: Iterable[tuple[str, Path]]) -> list[dict[str, Any]]:
     """Describe (name, path) pairs as sources of the manifest: name, bytes, SHA-256. Repeated paths are skipped."""
-    described: dict[Path, dict[str, Any]] = {}
-    for name, path in files:
-        if path not in described:
+    sources: dict[Path, dict[str, Any]] = {}
+    for name, path in source_files:
+        if path not in sources:
             with reading(path):
-                described[path] = {"name": name, "bytes": path.stat().st_size, "sha256": sha256_of(path)}
-    return list(described.values())
+                sources[path] = {"name": name, "bytes": path.stat().st_size, "sha256": sha256_of(path)}
+    return list(sources.values())

@@ -4,7 +4,8 @@ A release has ``CONFIG/SPLIT-NNNNN-of-NNNNN.parquet``, ``README.md``, ``stats.js
 lists the builds, and every file with its size, rows and SHA-256. The manifest is written last. It contains no times and
 no local paths, so the same input and options give the same bytes.
 
-``dureader_retrieval.py`` imports nothing from this package and repeats the configs. A test compares the two lists.
+``dureader_retrieval.py`` imports nothing from this package. Its tables are generated from this module
+(:mod:`.loader_tables`).
 """
 
 import functools
@@ -26,26 +27,31 @@ LONGEST_TEXT = 1_000_000
 
 def text_id(text: str | bytes | memoryview) -> str:
     """Return the official identifier of a passage or a query: the lower-case hex MD5 of its UTF-8 text."""
-    return hashlib.md5(text.encode() if isinstance(text, str) else text, usedforsecurity=False).hexdigest()
+    text_bytes = text.encode() if isinstance(text, str) else text
+    return hashlib.md5(text_bytes, usedforsecurity=False).hexdigest()
 
 
 def long_text_fault(text: str | bytes) -> str:
     """Describe a text with more than ``LONGEST_TEXT`` characters; empty for other texts. Bytes are UTF-8."""
-    if len(text) <= LONGEST_TEXT:
+    if len(text) <= LONGEST_TEXT:  # a text has at most as many characters as bytes
         return ""
-    characters = len(text if isinstance(text, str) else text.decode(errors="replace"))
-    if characters <= LONGEST_TEXT:
+    if isinstance(text, bytes):
+        text = text.decode(errors="replace")
+    char_count = len(text)
+    if char_count <= LONGEST_TEXT:
         return ""
-    return f"a text has {characters:,} characters, expected at most {LONGEST_TEXT:,}; cut it into passages"
+    return f"a text has {char_count:,} characters, expected at most {LONGEST_TEXT:,}; cut it into passages"
 
 
-def is_for_tuning(query: str) -> bool:
+def is_for_tuning(query_id: str) -> bool:
     """True for the id of a tuning question: an MD5 that begins with 0. About one in 16 training questions is one.
 
     If the id is not an MD5, the MD5 of the id is used. `fuse --tune train` uses only tuning questions, and `train --set
     data.leave_out=tuning` skips tuning questions.
     """
-    return (query if re.fullmatch("[0-9a-f]{32}", query) else text_id(query))[0] == "0"
+    is_md5 = re.fullmatch("[0-9a-f]{32}", query_id)
+    query_hash = query_id if is_md5 else text_id(query_id)
+    return query_hash.startswith("0")
 
 
 # Columns. Corpus, queries and qrels have BEIR's columns, and joined rows have Tevatron's.
@@ -71,7 +77,8 @@ ANSWERS = pa.schema(
         "answer_passages": pa.list_(TEXTS),  # for each answer, the ids of the judged passages that contain it
     }
 )
-QUESTION_TYPES, FACT_OR_OPINION = ("ENTITY", "DESCRIPTION", "YES_NO"), ("FACT", "OPINION")
+QUESTION_TYPES = ("ENTITY", "DESCRIPTION", "YES_NO")
+FACT_OR_OPINION = ("FACT", "OPINION")
 CROSSLINGUAL_QUERIES = QUERIES.append(pa.field("zh_id", pa.string()))
 CROSSLINGUAL = JOINED.append(pa.field("query_zh", pa.string()))
 
@@ -91,6 +98,7 @@ class Set:
         translated: True if the queries are translations. ``qrels`` then refers to a query by its ``zh_id``.
         terms: the origin of the texts, and licence terms if they differ, for the card; empty for the benchmark's texts.
         own_terms: True if the licence differs from the benchmark's.
+        origin: how to make the set, with a command, for the error of a release without the set.
     """
 
     corpus: str
@@ -102,21 +110,23 @@ class Set:
     translated: bool = False
     terms: str = ""
     own_terms: bool = False
+    origin: str = ""
 
 
 SPLITS = ("train", "dev", "test")
 
 
-def _out_of_domain(name: str, terms: str) -> Set:
+def _out_of_domain(set_name: str, terms: str, source: str) -> Set:
     """Return an out-of-domain set (Section 2.4). The set's test split is a column of Table 3."""
     return Set(
-        corpus=f"{name}-corpus",
-        queries=f"{name}-queries",
-        qrels=f"{name}-qrels",
-        verb=f"add {name}",
-        table3={name: "test"},
+        corpus=f"{set_name}-corpus",
+        queries=f"{set_name}-queries",
+        qrels=f"{set_name}-qrels",
+        verb=f"add {set_name}",
+        table3={set_name: "test"},
         terms=terms,
         own_terms=True,
+        origin=f"make it from {source} by `python -m builders add {set_name} --source PATH [--release DIR] --out DIR`",
     )
 
 
@@ -131,11 +141,14 @@ SETS = {
         table3={split: split for split in SPLITS},
     ),
     "cmedqa": _out_of_domain(
-        "cmedqa", "`cmedqa-*` is made from cMedQA2 (Zhang et al., 2018), which is for non-commercial research only."
+        "cmedqa",
+        "`cmedqa-*` is made from cMedQA2 (Zhang et al., 2018), which is for non-commercial research only.",
+        source="cMedQA2 (github.com/zhangsheng93/cMedQA2)",
     ),
     "ccovid": _out_of_domain(
         "ccovid",
         "`ccovid-*` is made from the data of the DataFountain competition 424, under that competition's terms.",
+        source="the files of DataFountain competition 424",
     ),
     # English queries, Chinese passages and judgments (Section 2.5).
     "crosslingual": Set(
@@ -146,6 +159,10 @@ SETS = {
         joined=dict.fromkeys(SPLITS, "crosslingual"),
         translated=True,
         terms="`crosslingual*` are English translations of the queries.",
+        origin=(
+            "make it from a table of the questions in English by `python -m builders add crosslingual "
+            "--source FILE --release DIR --out DIR`"
+        ),
     ),
 }
 
@@ -165,7 +182,9 @@ class Config:
 # REMOVED: the training questions that resemble a development or test question, with their passages.
 # TOLD_APART: the development and test questions that resemble a removed question, and the remaining questions.
 # BEFORE: the judgments before people corrected the judgments.
-REMOVED, TOLD_APART, BEFORE = "train-similar", ("duplicated", "others"), "qrels-before"
+REMOVED = "train-similar"
+TOLD_APART = ("duplicated", "others")
+BEFORE = "qrels-before"
 
 # Name prefixes of the drawn training sets (Zhan et al., 2022). ``restrain-*`` has training questions that are near the
 # test questions or far from the test questions. ``resttest-*`` has the training questions of all buckets except one.
@@ -173,27 +192,28 @@ REMOVED, TOLD_APART, BEFORE = "train-similar", ("duplicated", "others"), "qrels-
 DRAWN = ("restrain-", "resttest-")
 SAMPLE = "sample-"  # prefix of configs that list a part of the passages
 
-_PARTS = (
-    ("corpus", CORPUS, ("corpus",), "Every passage"),
-    ("queries", QUERIES, SPLITS, "Every query"),
-    ("qrels", QRELS, SPLITS, "Relevance judgments"),
-)
-_OUT_OF_DOMAIN = {"cmedqa": "cMedQA (medical answers)", "ccovid": "cCOVID-News (news articles)"}
+
+def _collection_configs(set_name: str, prefix: str, title: str) -> tuple[Config, ...]:
+    """Return the configs of a set's passages, queries and judgments. Their names begin with ``prefix``."""
+    return (
+        Config(f"{prefix}corpus", CORPUS, ("corpus",), f"Every passage of the {title}", set_name),
+        Config(f"{prefix}queries", QUERIES, SPLITS, f"Every query of the {title}", set_name),
+        Config(f"{prefix}qrels", QRELS, SPLITS, f"Relevance judgments of the {title}", set_name),
+    )
+
+
 # The configs in the order of the card. A release may lack configs. SIZE and NUMBER in a name match any size or number,
 # and the matched text replaces {} in the description.
 CONFIGS = (
-    *(Config(part, columns, splits, f"{about} of the collection") for part, columns, splits, about in _PARTS),
+    *_collection_configs("main", "", "collection"),
     Config("train", JOINED, ("train",), "Training queries with their positive and negative passages"),
     Config("dev", JOINED, ("dev",), "Development queries with their positive passages"),
     Config("test", JOINED, ("test",), "Test queries with their positive passages (empty lists without labels)"),
     Config(
         "answers", ANSWERS, SPLITS, "People's answers to the queries, the type of each query and where it was asked"
     ),
-    *(
-        Config(f"{name}-{part}", columns, splits, f"{about} of the out-of-domain set {title}", name)
-        for name, title in _OUT_OF_DOMAIN.items()
-        for part, columns, splits, about in _PARTS
-    ),
+    *_collection_configs("cmedqa", "cmedqa-", "out-of-domain set cMedQA (medical answers)"),
+    *_collection_configs("ccovid", "ccovid-", "out-of-domain set cCOVID-News (news articles)"),
     Config("crosslingual-queries", CROSSLINGUAL_QUERIES, SPLITS, "English translations of queries", "crosslingual"),
     Config("crosslingual", CROSSLINGUAL, SPLITS, "English queries with their Chinese passages", "crosslingual"),
     Config(REMOVED, JOINED, ("train",), "Removed training queries that resemble development or test queries"),
@@ -211,28 +231,34 @@ CONFIGS = (
     Config("sample-SIZE", IDS, ("corpus",), "Ids of {} passages: positives of test queries, and random passages"),
     Config("sample-SIZE-hard", IDS, ("corpus",), "Ids of {} passages: positives of test queries, and top-ranked ones"),
 )
+_SIZE_PATTERN = r"([1-9]\d*[KM]?)"  # such as 10K
+_NUMBER_PATTERN = r"([1-9]\d*)"
 
 
 @functools.cache
-def _find(name: str) -> tuple[int, Config]:
+def _find_config(config_name: str) -> tuple[int, Config]:
+    """Return the position in ``CONFIGS`` and the declaration of a config, with the size or number of its name."""
     for position, config in enumerate(CONFIGS):
-        pattern = config.name.replace("SIZE", r"([1-9]\d*[KM]?)").replace("NUMBER", r"([1-9]\d*)")
-        if found := re.fullmatch(pattern, name):
-            return position, replace(config, name=name, about=config.about.format(*found.groups()))
-    raise ValueError(f"{name!r} is no config of a release")
+        pattern = config.name.replace("SIZE", _SIZE_PATTERN).replace("NUMBER", _NUMBER_PATTERN)
+        match = re.fullmatch(pattern, config_name)
+        if match:
+            return position, replace(config, name=config_name, about=config.about.format(*match.groups()))
+    raise ValueError(f"{config_name!r} is no config of a release")
 
 
-def config_of(name: str) -> Config:
+def config_of(config_name: str) -> Config:
     """Return the declaration of a config. Raise ValueError for an unknown name."""
-    return _find(name)[1]
+    _, config = _find_config(config_name)
+    return config
 
 
-def is_config(name: str) -> bool:
-    """True if a release can have a config called ``name``."""
+def is_config(config_name: str) -> bool:
+    """True if a release can have a config called ``config_name``."""
     try:
-        return bool(_find(name))
+        _find_config(config_name)
     except ValueError:
         return False
+    return True
 
 
 def schema_of(config: str) -> pa.Schema:
@@ -242,31 +268,35 @@ def schema_of(config: str) -> pa.Schema:
 
 def sort_key(config: str, split: str) -> tuple[int, str, int]:
     """Return a sort key that puts configs and their splits in the order of :data:`CONFIGS`."""
-    position, found = _find(config)
-    return position, config, found.splits.index(split) if split in found.splits else len(found.splits)
+    position, declaration = _find_config(config)
+    split_position = len(declaration.splits)  # an unknown split comes last
+    if split in declaration.splits:
+        split_position = declaration.splits.index(split)
+    return position, config, split_position
 
 
-def config_and_split(path: str) -> tuple[str, str]:
+def config_and_split(shard_path: str) -> tuple[str, str]:
     """Return the config and the split of a shard from its path in the release."""
-    config, _, name = path.partition("/")
-    return config, name.rsplit("-", 3)[0]
+    config, _, shard_name = shard_path.partition("/")
+    split = shard_name.rsplit("-", 3)[0]  # SPLIT-NNNNN-of-NNNNN.parquet
+    return config, split
 
 
-def set_of(name: str) -> Set:
+def set_of(set_name: str) -> Set:
     """Return a set by its name. Raise ValueError for an unknown name.
 
     For a drawn training set (``restrain-*``, ``resttest-*``), return the main set with the drawn config as ``qrels``.
     """
-    if name in SETS:
-        return SETS[name]
-    if name.startswith(DRAWN) and is_config(name):
-        return replace(SETS["main"], qrels=name, verb="add", joined={}, table3={})
-    raise ValueError(f"{name!r} is no set")
+    if set_name in SETS:
+        return SETS[set_name]
+    if set_name.startswith(DRAWN) and is_config(set_name):
+        return replace(SETS["main"], qrels=set_name, verb="add", joined={}, table3={})
+    raise ValueError(f"{set_name!r} is no set")
 
 
-def base_set(name: str) -> str:
-    """Return the set with the questions and passages of ``name``: ``main`` for a drawn training set, else ``name``."""
-    return "main" if name.startswith(DRAWN) else name
+def base_set(set_name: str) -> str:
+    """Return the set with the questions and passages of a set: ``main`` for a drawn training set, else ``set_name``."""
+    return "main" if set_name.startswith(DRAWN) else set_name
 
 
 ROWS_PER_GROUP = 16_384
@@ -277,4 +307,7 @@ BYTES_PER_GROUP = 64 << 20  # larger groups are halved, because a reader keeps a
 
 def rows_per_shard(schema: pa.Schema) -> int:
     """Return the number of rows of a split's shards. The last shard may have fewer rows."""
-    return max(1, ROWS_PER_SHARD // _PASSAGES_PER_ROW) if any(map(pa.types.is_list, schema.types)) else ROWS_PER_SHARD
+    has_lists = any(pa.types.is_list(column_type) for column_type in schema.types)
+    if has_lists:
+        return max(1, ROWS_PER_SHARD // _PASSAGES_PER_ROW)
+    return ROWS_PER_SHARD

@@ -16,15 +16,17 @@ from builders.store.answer_rule import AnswerRule
 from builders.store.layout import MANIFEST
 from builders.store.stored_stats import Stats
 
-STATS, CARD = "stats.json", "README.md"
-CARD_ZH, EVAL = "README.zh.md", "eval.yaml"
+STATS = "stats.json"
+CARD = "README.md"
+CARD_ZH = "README.zh.md"
+EVAL = "eval.yaml"
 ANSWER_VERBS = ("answers", "release")  # the verbs of the builds that made the config `answers`
 _PUBLISHED = {CARD_ZH, EVAL}
 
 
-def is_published(path: str) -> bool:
+def is_published(file_path: str) -> bool:
     """True for files that only `publish` writes. A release that is built from another does not copy such files."""
-    return path in _PUBLISHED or path.startswith("assets/")
+    return file_path in _PUBLISHED or file_path.startswith("assets/")
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -52,45 +54,55 @@ class Manifest(msgspec.Struct, frozen=True):
     files: list[FileEntry]
 
     def __post_init__(self) -> None:
-        for path, times in Counter(entry.path for entry in self.files).items():
-            if times > 1:
+        path_counts = Counter(entry.path for entry in self.files)
+        for path, path_count in path_counts.items():
+            if path_count > 1:
                 raise ValueError(f"files: {path!r} is listed twice")
 
 
-def read_manifest(path: Path) -> Manifest:
+def read_manifest(manifest_path: Path) -> Manifest:
     """Read a release's manifest.
 
-    Raise :class:`InputError` if ``path`` is damaged or not a manifest of this format, and for a wrong option of a build
+    Raise :class:`InputError` if the file is damaged or not a manifest of this format, and for a wrong option of a build
     whose options are used later.
     """
-    manifest = read_json(path, Manifest)
+    manifest = read_json(manifest_path, Manifest)
     for number, build in enumerate(manifest.builds):
-        if build.verb in ANSWER_VERBS:
-            field = f"builds[{number}].options"
-            rule = typed(build.options, AnswerRule, path, field=field)
-            if problem := rule.problem():
-                raise InputError(f"{field}.{problem}", path=path)
+        # No later build computes anything with the options of other builds.
+        if build.verb not in ANSWER_VERBS:
+            continue
+        options_field = f"builds[{number}].options"
+        rule = typed(build.options, AnswerRule, manifest_path, field=options_field)
+        problem = rule.problem()
+        if problem:
+            raise InputError(f"{options_field}.{problem}", path=manifest_path)
     return manifest
 
 
-def write_manifest(release: Path, entries: Iterable[FileEntry], builds: Iterable[Build]) -> None:
+def write_manifest(release_path: Path, entries: Iterable[FileEntry], builds: Iterable[Build]) -> None:
     """Write ``release/manifest.json``. The manifest lists the shards' ``entries``, the card and ``stats.json``."""
     files = sorted(entries, key=lambda entry: entry.path)
-    files += [describe(release, name) for name in (CARD, STATS) if (release / name).exists()]
-    content = msgspec.to_builtins(Manifest("dureader_retrieval", 1, list(builds), files))
-    write_text(release / MANIFEST, json.dumps(content, ensure_ascii=False, indent=1, sort_keys=True) + "\n")
+    # The caller has written these two files last, so their entries are made here.
+    for name in (CARD, STATS):
+        if (release_path / name).exists():
+            files.append(describe(release_path, name))
+    manifest = Manifest(name="dureader_retrieval", format=1, builds=list(builds), files=files)
+    json_value = msgspec.to_builtins(manifest)
+    json_text = json.dumps(json_value, ensure_ascii=False, indent=1, sort_keys=True)
+    write_text(release_path / MANIFEST, json_text + "\n")
 
 
-def read_stats(release: Path) -> dict[str, Any]:
+def read_stats(release_path: Path) -> dict[str, Any]:
     """Return the whole content of a release's ``stats.json``. Empty if the file does not exist.
 
     Raises :class:`InputError` if a value does not fit :class:`.stored_stats.Stats`.
     """
     try:
-        return read_object(release / STATS, Stats)
+        return read_object(release_path / STATS, Stats)
     except FileNotFoundError:
         return {}
 
 
-def write_stats(release: Path, stats: Mapping[str, Any]) -> None:
-    write_text(release / STATS, json.dumps(stats, ensure_ascii=False, indent=1) + "\n")
+def write_stats(release_path: Path, stats: Mapping[str, Any]) -> None:
+    """Write ``release/stats.json``."""
+    write_text(release_path / STATS, json.dumps(stats, ensure_ascii=False, indent=1) + "\n")

@@ -30,13 +30,16 @@ class Release:
 
     def shards(self, config: str, split: str) -> list[FileEntry]:
         """Return the manifest entries of a split in order. Raise :class:`InputError` if entries are missing."""
-        start = f"{config}/{split}-"
-        entries = [entry for entry in self.manifest.files if entry.path.startswith(start)]
+        path_prefix = f"{config}/{split}-"
+        entries = [entry for entry in self.manifest.files if entry.path.startswith(path_prefix)]
         if not entries:
-            have = ", ".join(f"{c}/{s}" for c, s in self.splits()) or "nothing"
-            raise InputError(f"has no config {config!r} with a split {split!r}; it has {have}", path=self.path)
+            splits = ["/".join(pair) for pair in self.splits()]
+            split_list = ", ".join(splits) or "nothing"
+            raise InputError(f"has no config {config!r} with a split {split!r}; it has {split_list}", path=self.path)
+        # A shard that the manifest omits would be read as a smaller split, without an error.
         for number, entry in enumerate(entries):
-            if entry.path != (expected := f"{start}{number:05d}-of-{len(entries):05d}.parquet"):
+            expected = f"{path_prefix}{number:05d}-of-{len(entries):05d}.parquet"
+            if entry.path != expected:
                 raise InputError(
                     f"lists {len(entries)} shards of {config}/{split}; expected {expected}, found {entry.path}",
                     path=self.path / MANIFEST,
@@ -45,8 +48,11 @@ class Release:
 
     def splits(self) -> list[tuple[str, str]]:
         """Every (config, split) of the release, sorted."""
-        paths = [entry.path for entry in self.manifest.files]
-        return sorted({config_and_split(path) for path in paths if path.endswith(".parquet")})
+        splits = set()
+        for entry in self.manifest.files:
+            if entry.path.endswith(".parquet"):
+                splits.add(config_and_split(entry.path))
+        return sorted(splits)
 
     def rows(self, config: str, split: str) -> int:
         """Return the number of rows of a split after its shards are verified. Raises the errors of :meth:`file`."""
@@ -57,33 +63,38 @@ class Release:
 
     def place(self, config: str, split: str, row: int) -> str:
         """Describe the place of a split's ``row`` for an error: the shard, and the row's number in the shard from 1."""
+        row_in_shard = row
         for entry in self.shards(config, split):
-            if row < (entry.rows or 0):
-                return f"{self.path / entry.path}, row {row + 1}"
-            row -= entry.rows or 0
-        raise IndexError(row)
+            shard_rows = entry.rows or 0
+            if row_in_shard < shard_rows:
+                return f"{self.path / entry.path}, row {row_in_shard + 1}"
+            row_in_shard -= shard_rows
+        raise IndexError(row_in_shard)
 
     def fingerprint(self, config: str, split: str) -> str:
         """Return a hash of the shards' SHA-256. The hash changes if, and only if, the split's bytes change."""
-        return hashlib.sha256("".join(entry.sha256 for entry in self.shards(config, split)).encode()).hexdigest()
+        shard_hashes = "".join(entry.sha256 for entry in self.shards(config, split))
+        return hashlib.sha256(shard_hashes.encode()).hexdigest()
 
     def file(self, entry: FileEntry) -> Path:
         """Verify a file and return its path. Raise :class:`InputError` if the file differs from its manifest entry."""
         path = self.path / entry.path
-        if fault := wrong_file(path, entry):
+        fault = wrong_file(path, entry)
+        if fault:
             if open_release(self.path).manifest != self.manifest:
+                # The file may belong to a newer release, which is valid.
                 raise InputError(
                     "was replaced by another release during the reading; run the same command again", path=self.path
                 )
             raise InputError(f"{fault}; build the release again", path=path)
         return path
 
-    def named(self, name: str) -> Path:
-        """Verify the file ``name`` and return its path. Raise :class:`InputError` for an unlisted or changed file."""
+    def named(self, file_name: str) -> Path:
+        """Verify a file and return its path. Raise :class:`InputError` for an unlisted or changed file."""
         for entry in self.manifest.files:
-            if entry.path == name:
+            if entry.path == file_name:
                 return self.file(entry)
-        raise InputError(f"lists no {name}; build the release again", path=self.path / MANIFEST)
+        raise InputError(f"lists no {file_name}; build the release again", path=self.path / MANIFEST)
 
     @contextlib.contextmanager
     def files(self, config: str, split: str) -> Iterator[list[str]]:
@@ -95,7 +106,8 @@ class Release:
         """
         shards = self.shards(config, split)
         for entry in shards:
-            if fault := other_sha256(self.file(entry), entry.sha256):
+            fault = other_sha256(self.file(entry), entry.sha256)
+            if fault:
                 raise InputError(f"{fault}; build the release again", path=self.path / entry.path)
         with plain_folder(self.path) as folder:
             yield [str(folder / entry.path) for entry in shards]
@@ -110,28 +122,35 @@ class Release:
         ``columns`` defaults to the columns of the config. Further columns of later versions are ignored. Raises the
         errors of :meth:`file` when a shard is opened.
         """
-        for entry in self.shards(config, split):
+        shards = self.shards(config, split)
+        schema = schema_of(config)
+        file_columns = columns or schema.names
+        batch_columns = _top_level_columns(config, columns)
+        for entry in shards:
             path = self.file(entry)
-            wanted, names = columns or schema_of(config).names, _top(config, columns)
             with (
                 reading(path, damaged="is damaged", remedy="build the release again"),
-                pa.OSFile(str(path)) as opened,
-                pq.ParquetFile(opened, page_checksum_verification=True) as file,
+                pa.OSFile(str(path)) as opened_file,
+                pq.ParquetFile(opened_file, page_checksum_verification=True) as shard,
             ):
                 self.file(entry)  # verified again, because another release may have replaced the file before the open
                 # Parquet has no checksum for the footer, which contains the schema and the number of rows.
-                fault, count = wrong_columns(file.schema_arrow, schema_of(config)), 0
-                for batch in () if fault else file.iter_batches(batch_size=rows, columns=wanted):
-                    count += batch.num_rows
-                    yield batch.select(names)  # the file's columns may have another order
-                if fault or count != entry.rows:
-                    raise pa.ArrowInvalid(fault or f"{count:,} rows, but the manifest lists {entry.rows or 0:,}")
+                fault = wrong_columns(shard.schema_arrow, schema)
+                if fault:
+                    raise pa.ArrowInvalid(fault)
+                row_count = 0
+                for batch in shard.iter_batches(batch_size=rows, columns=file_columns):
+                    row_count += batch.num_rows
+                    yield batch.select(batch_columns)  # the file's columns may have another order
+                if row_count != entry.rows:
+                    raise pa.ArrowInvalid(f"{row_count:,} rows, but the manifest lists {entry.rows or 0:,}")
 
     def table(self, config: str, split: str, columns: list[str] | None = None) -> pa.Table:
         """Read a whole split into memory. Use this method for queries and qrels, not for a large corpus."""
-        if batches := list(self.batches(config, split, columns)):
+        batches = list(self.batches(config, split, columns))
+        if batches:
             return pa.Table.from_batches(batches)
-        return schema_of(config).empty_table().select(_top(config, columns))
+        return schema_of(config).empty_table().select(_top_level_columns(config, columns))
 
     def rows_with(
         self, config: str, split: str, column: str, values: Collection[str], columns: list[str] | None = None
@@ -141,41 +160,51 @@ class Release:
         ``columns`` must include ``column``. The default is the columns of the config. Memory use and errors are those
         of :meth:`batches`.
         """
-        wanted = frozenset(values)  # pyarrow's is_in would hash all values again for every batch
-        for batch in self.batches(config, split, columns) if wanted else ():
-            mask = pa.array([value in wanted for value in batch[column].to_pylist()], pa.bool_())
-            if (rows := batch.filter(mask)).num_rows:
+        value_set = frozenset(values)  # pyarrow's is_in would hash all values again for every batch
+        if not value_set:
+            return
+        for batch in self.batches(config, split, columns):
+            has_value = pa.array([value in value_set for value in batch[column].to_pylist()], pa.bool_())
+            rows = batch.filter(has_value)
+            if rows.num_rows:
                 yield pa.Table.from_batches([rows])
 
     def texts(self, config: str, split: str, ids: Collection[str] | None = None) -> dict[str, str]:
         """Return the texts of passages or queries by id: all texts, or only those of ``ids`` that the split has."""
-        names, texts = ["_id", "text"], dict[str, str]()
-        rows = self.batches(config, split, names) if ids is None else self.rows_with(config, split, "_id", ids, names)
-        for part in rows:
-            texts.update(zip(*(part[name].to_pylist() for name in names), strict=True))
+        columns = ["_id", "text"]
+        if ids is None:
+            parts: Iterator[pa.RecordBatch | pa.Table] = self.batches(config, split, columns)
+        else:
+            parts = self.rows_with(config, split, "_id", ids, columns)
+        texts: dict[str, str] = {}
+        for part in parts:
+            texts.update(zip(part["_id"].to_pylist(), part["text"].to_pylist(), strict=True))
             if ids is not None and len(texts) == len(ids):
                 break  # the remaining passages, perhaps millions, need not be read
         return texts
 
     def missing(self, config: str, split: str, ids: Collection[str]) -> list[str]:
         """Return the ``ids`` that a config of passages or queries lacks, sorted. Only the id column is read."""
-        missing = {*ids}
+        absent_ids = set(ids)
         for table in self.rows_with(config, split, "_id", ids, ["_id"]):
-            missing.difference_update(table["_id"].to_pylist())
-            if not missing:
+            absent_ids.difference_update(table["_id"].to_pylist())
+            if not absent_ids:
                 break  # the remaining passages, perhaps millions, need not be read
-        return sorted(missing)
+        return sorted(absent_ids)
 
 
-def _top(config: str, columns: list[str] | None) -> list[str]:
+def _top_level_columns(config: str, columns: list[str] | None) -> list[str]:
     """Return the top-level columns that contain ``columns``, which may name fields inside lists and structs."""
-    return list(dict.fromkeys(name.partition(".")[0] for name in columns or schema_of(config).names))
+    field_names = columns or schema_of(config).names
+    top_level = [name.partition(".")[0] for name in field_names]
+    return list(dict.fromkeys(top_level))  # without repetition, in order
 
 
 def refuse_outer_links(release: Release) -> None:
     """Raise :class:`InputError` if a file of a release that is copied is a link that leads out of the release."""
-    for name in [MANIFEST, *(entry.path for entry in release.manifest.files)]:
-        expect_inside(release.path / name, release.path)
+    expect_inside(release.path / MANIFEST, release.path)
+    for entry in release.manifest.files:
+        expect_inside(release.path / entry.path, release.path)
 
 
 def open_release(path: Path | str | Release) -> Release:
@@ -188,6 +217,7 @@ def open_release(path: Path | str | Release) -> Release:
         if open_release(path.path).manifest != path.manifest:
             raise InputError("was replaced by another release since it was opened; open it again", path=path.path)
         return path
+    # The manifest is written last, so a folder without a manifest is not a complete release.
     path = Path(path)
     try:
         return Release(path, read_manifest(path / MANIFEST))

@@ -12,48 +12,68 @@ from builders.store.reader import Release
 from builders.store.table3 import POSITIVES_EDGES, LengthCounter, table3_column
 
 
-def rejudge(draft: Draft, base: Release, split: str, judged: Judged) -> None:
+def rejudge(draft: Draft, base_release: Release, split: str, judged: Judged) -> None:
     """Replace a split's judgments with ``judged`` in the main set's qrels, and in the Chinese and English joined rows.
 
     In a query's joined row, a passage with a score above 0 becomes a positive, and a passage with another score becomes
     a negative. Negatives without a judgment stay. Raises :class:`InputError` if the corpus lacks a judged passage.
     """
     draft.write("qrels", split, [qrels_table(judged)])
-    texts = texts_of_judged(base, judged)
-    for configs in (SETS["main"], SETS["crosslingual"]):
-        if (configs.joined[split], split) in base.splits():
-            draft.write(configs.joined[split], split, _joined(base, configs, split, judged, texts))
-    queries = base.table("queries", split, ["text"])["text"].to_pylist()
+    texts = texts_of_judged(base_release, judged)
+    for dataset_set in (SETS["main"], SETS["crosslingual"]):
+        joined_config = dataset_set.joined[split]
+        if (joined_config, split) in base_release.splits():
+            rows = _rejudged_rows(base_release, dataset_set, split, judged, texts)
+            draft.write(joined_config, split, rows)
+    queries = base_release.table("queries", split, ["text"])["text"].to_pylist()
     count_judged(draft, split, queries, judged, texts)
 
 
-def _joined(base: Release, configs: Set, split: str, judged: Judged, texts: Mapping[str, str]) -> Iterator[pa.Table]:
-    zh_ids: dict[str, str] = {}
-    if configs.translated:
-        rows = base.table(configs.queries, split)
-        zh_ids = dict(zip(rows["_id"].to_pylist(), rows["zh_id"].to_pylist(), strict=True))
-    config = configs.joined[split]
-    for batch in base.batches(config, split):
+def _rejudged_rows(
+    base_release: Release, dataset_set: Set, split: str, judged: Judged, passage_texts: Mapping[str, str]
+) -> Iterator[pa.Table]:
+    """Yield the joined rows of ``base_release`` with the new judgments."""
+    # Judgments of translated queries refer to the Chinese query.
+    judged_ids: dict[str, str] = {}
+    if dataset_set.translated:
+        queries = base_release.table(dataset_set.queries, split)
+        judged_ids = dict(zip(queries["_id"].to_pylist(), queries["zh_id"].to_pylist(), strict=True))
+    config = dataset_set.joined[split]
+    for batch in base_release.batches(config, split):
         rows = batch.to_pylist()
         for row in rows:
-            query = row["query_id"]
-            scores = judged.get(zh_ids.get(query, query), {})
-            earlier = [passage for passage in row["negative_passages"] if scores.get(passage["docid"], 0) <= 0]
-            known = {passage["docid"] for passage in earlier}
-            row.update(joined_row(query, row["query"], scores, texts))
-            refuted = [passage for passage in row["negative_passages"] if passage["docid"] not in known]
-            row["negative_passages"] = [*earlier, *refuted]
+            query_id = row["query_id"]
+            scores = judged.get(judged_ids.get(query_id, query_id), {})
+            # Earlier negatives stay before new negatives, unless they are positives now.
+            negatives = [passage for passage in row["negative_passages"] if scores.get(passage["docid"], 0) <= 0]
+            negative_ids = {passage["docid"] for passage in negatives}
+            row.update(joined_row(query_id, row["query"], scores, passage_texts))
+            for passage in row["negative_passages"]:
+                if passage["docid"] not in negative_ids:
+                    negatives.append(passage)
+            row["negative_passages"] = negatives
         yield pa.Table.from_pylist(rows, schema_of(config))
 
 
-def count_judged(draft: Draft, split: str, queries: Sequence[str], judged: Judged, texts: Mapping[str, str]) -> None:
+def count_judged(
+    draft: Draft, split: str, query_texts: Sequence[str], judged: Judged, passage_texts: Mapping[str, str]
+) -> None:
     """Write a split's column of Table 3 and histogram of positives per query into the draft's statistics.
 
-    ``queries`` are the texts of all queries of the split. ``texts`` maps the ids of judged passages to their texts.
+    ``query_texts`` are the texts of all queries of the split. ``passage_texts`` maps ids of judged passages to their
+    texts.
     """
-    positives = [passage for scores in judged.values() for passage, score in scores.items() if score > 0]
-    lengths = LengthCounter(np.array([len(texts[passage]) for passage in positives], np.int64))
-    counts = np.array([sum(score > 0 for score in scores.values()) for scores in judged.values()], np.int64)
-    draft.stats["table3"][split] = table3_column(len(queries), sum(map(len, queries)), len(positives), lengths)
+    # A passage counts once for each query that it answers, as in the paper's Table 3.
+    positive_lengths = []
+    positive_counts = []
+    for scores in judged.values():
+        positive_ids = [passage_id for passage_id, score in scores.items() if score > 0]
+        positive_lengths += [len(passage_texts[passage_id]) for passage_id in positive_ids]
+        positive_counts.append(len(positive_ids))
+    lengths = LengthCounter(np.array(positive_lengths, np.int64))
+    counts = np.array(positive_counts, np.int64)
+    query_chars = sum(map(len, query_texts))
+    draft.stats["table3"][split] = table3_column(len(query_texts), query_chars, len(positive_lengths), lengths)
+    # Queries without a positive passage are skipped, as in averages of measures.
     bars = LengthCounter(counts[counts > 0]).histogram(POSITIVES_EDGES)
     draft.stats.setdefault("positives_per_query", {})[split] = bars

@@ -10,7 +10,7 @@ import functools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,12 +41,25 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 Hit = tuple[str, float]  # corpus id, score
-_BLOCK = 32 << 20  # bytes parsed at a time
-_UNUSUAL = (BOM, b"\t", b"\r", b"\v", b"\f", b"\0")  # Arrow's CSV reader treats these bytes differently from _by_line
-_TEXT = {name: pa.large_string() for name in ("query", "corpus", "rank")} | {"q0": pa.large_binary()}
-_TYPES = pa.schema({**_TEXT, "tag": pa.large_binary(), "score": pa.float64()})
-_NAMES = ["query", "q0", "corpus", "rank", "score", "tag"]
-_TABLE = pa.schema({"query": pa.large_string(), "corpus": pa.large_string(), "score": pa.float64(), "rank": pa.int64()})
+_BLOCK_BYTES = 32 << 20  # bytes parsed at a time
+# Arrow's CSV reader treats these bytes differently from _parse_lines.
+_UNUSUAL_BYTES = (BOM, b"\t", b"\r", b"\v", b"\f", b"\0")
+_COLUMN_NAMES = ["query", "q0", "corpus", "rank", "score", "tag"]
+# Arrow reads ranks as texts, because its integers may have other forms than those of _parse_lines. Q0 and the tag are
+# bytes, because no reader needs them and they may be invalid UTF-8.
+_COLUMN_TYPES = pa.schema(
+    {
+        "query": pa.large_string(),
+        "corpus": pa.large_string(),
+        "rank": pa.large_string(),
+        "q0": pa.large_binary(),
+        "tag": pa.large_binary(),
+        "score": pa.float64(),
+    }
+)
+_HITS_SCHEMA = pa.schema(
+    {"query": pa.large_string(), "corpus": pa.large_string(), "score": pa.float64(), "rank": pa.int64()}
+)
 
 
 @dataclass(frozen=True)
@@ -71,15 +84,20 @@ class Columns:
 
     def hits(self) -> dict[str, list[Hit]]:
         """Return (corpus id, score) pairs, best first, by query id."""
-        return self._by_query(list(zip(self.corpus_ids.to_pylist(), self.scores.tolist(), strict=True)))
+        hits = list(zip(self.corpus_ids.to_pylist(), self.scores.tolist(), strict=True))
+        return self._by_query(hits)
 
     def scores_by_query(self) -> dict[str, Array]:
         """Return the scores, best first, by query id."""
         return self._by_query(self.scores)
 
+    def spans(self) -> dict[str, tuple[int, int]]:
+        """Return the positions (begin, end) of each query's hits by query id."""
+        ends = np.cumsum(self.counts).tolist()
+        return dict(zip(self.queries, pairwise([0, *ends]), strict=True))
+
     def _by_query(self, values: Any) -> dict[str, Any]:
-        limits = pairwise([0, *np.cumsum(self.counts).tolist()])
-        return {query: values[begin:end] for query, (begin, end) in zip(self.queries, limits, strict=True)}
+        return {query_id: values[begin:end] for query_id, (begin, end) in self.spans().items()}
 
 
 class LazyHits(Mapping[str, Sequence[Hit]]):
@@ -87,8 +105,7 @@ class LazyHits(Mapping[str, Sequence[Hit]]):
 
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
-        ends = np.cumsum(columns.counts).tolist()
-        self._spans = dict(zip(columns.queries, pairwise([0, *ends]), strict=True))
+        self._spans = columns.spans()
 
     def __getitem__(self, query_id: str) -> list[Hit]:
         begin, end = self._spans[query_id]
@@ -122,16 +139,18 @@ class Run:
 
     def __init__(self, path: str | Path, hits: Mapping[str, Sequence[Hit]] | Columns | None = None) -> None:
         self.path = Path(path)
-        self._given = hits
+        self._initial_hits = hits
 
     @classmethod
-    def in_memory(cls, name: str, hits: Mapping[str, Sequence[Hit]], manifest: dict[str, Any] | None = None) -> "Run":
-        """Return a run without a file. ``hits`` has (corpus id, score) pairs, best first, by query id.
+    def in_memory(
+        cls, run_name: str, hits_by_query: Mapping[str, Sequence[Hit]], manifest: dict[str, Any] | None = None
+    ) -> "Run":
+        """Return a run without a file. ``hits_by_query`` has (corpus id, score) pairs, best first, by query id.
 
         Queries without hits are dropped, because a TREC file has no line for them. Hits that are not in the order of
         their scores are sorted, with a warning, as :func:`read_run` does.
         """
-        run = Run(name, _sort_contradictions(name, without_empty(hits)))
+        run = Run(run_name, _sort_contradictions(run_name, without_empty(hits_by_query)))
         run.is_in_memory = True
         run.manifest = manifest
         return run
@@ -141,9 +160,11 @@ class Run:
 
     @functools.cached_property
     def _columns(self) -> Columns:
-        if self._given is None:
+        if self._initial_hits is None:
             return read_run(self.path)._columns
-        return self._given if isinstance(self._given, Columns) else columns_of([*self._given.items()])
+        if isinstance(self._initial_hits, Columns):
+            return self._initial_hits
+        return columns_of(list(self._initial_hits.items()))
 
     @functools.cached_property
     def hits(self) -> dict[str, list[Hit]]:
@@ -158,8 +179,8 @@ class Run:
     @functools.cached_property
     def lazy_hits(self) -> Mapping[str, Sequence[Hit]]:
         """The same as ``hits``, but the hits of a query are made at each access. A large run needs half the memory."""
-        if self._given is not None and not isinstance(self._given, Columns):
-            return self._given
+        if isinstance(self._initial_hits, Mapping):
+            return self._initial_hits
         return LazyHits(self._columns)
 
     @functools.cached_property
@@ -188,28 +209,33 @@ class Run:
         return pd.DataFrame(rows, columns=["query_id", "passage_id", "rank", "score"])
 
 
-def _sort_contradictions(name: str, hits: Mapping[str, Sequence[Hit]]) -> dict[str, Sequence[Hit]]:
+def _sort_contradictions(run_name: str, hits_by_query: Mapping[str, Sequence[Hit]]) -> dict[str, Sequence[Hit]]:
     """Return hits in the order of their scores. Equal scores keep their order. Warn about queries in another order."""
     sorted_hits: dict[str, Sequence[Hit]] = {}
-    contradicted = []
-    for query_id, ranking in hits.items():
+    contradicted_ids = []
+    for query_id, ranking in hits_by_query.items():
         sorted_hits[query_id] = ranking
-        if any(lower[1] > upper[1] for upper, lower in pairwise(ranking)):
-            contradicted.append(query_id)
+        # Hits in the right order are not sorted again, because large runs have millions.
+        scores_rise = any(next_hit[1] > hit[1] for hit, next_hit in pairwise(ranking))
+        if scores_rise:
+            contradicted_ids.append(query_id)
             sorted_hits[query_id] = sorted(ranking, key=lambda hit: -hit[1])
-    if contradicted:
-        _warn_of_order(name, contradicted, len(sorted_hits))
+    if contradicted_ids:
+        _warn_of_order(run_name, contradicted_ids, len(sorted_hits))
     return sorted_hits
 
 
-def without_empty(hits: Mapping[str, Sequence[Hit]]) -> dict[str, Sequence[Hit]]:
+def without_empty(hits_by_query: Mapping[str, Sequence[Hit]]) -> dict[str, Sequence[Hit]]:
     """Return the hits of the queries that have hits."""
-    return {query_id: ranking for query_id, ranking in hits.items() if ranking}
+    return {query_id: ranking for query_id, ranking in hits_by_query.items() if ranking}
 
 
 def probability(logit: float) -> float:
     """Return the sigmoid of a logit: the probability that a cross-encoder predicts."""
-    return 1 / (1 + math.exp(-logit)) if logit >= 0 else math.exp(logit) / (1 + math.exp(logit))
+    # exp() of a large number would overflow, so each sign has its own form of the same function.
+    if logit >= 0:
+        return 1 / (1 + math.exp(-logit))
+    return math.exp(logit) / (1 + math.exp(logit))
 
 
 def best_first(hits: Iterable[Hit]) -> list[Hit]:
@@ -217,47 +243,61 @@ def best_first(hits: Iterable[Hit]) -> list[Hit]:
     return sorted(hits, key=lambda hit: (-hit[1], hit[0]))
 
 
-def columns_of(hits: Sequence[tuple[str, Sequence[Hit]]]) -> Columns:
+def columns_of(rankings: Sequence[tuple[str, Sequence[Hit]]]) -> Columns:
     """Convert (query id, hits in order) pairs to columns."""
-    every = [hit for _, ranking in hits for hit in ranking]
+    query_ids = []
+    # Plain lists become arrays at the end, because arrays cannot grow.
+    hit_counts = []
+    passage_ids: list[str] = []
+    scores: list[float] = []
+    for query_id, ranking in rankings:
+        query_ids.append(query_id)
+        hit_counts.append(len(ranking))
+        passage_ids += [passage_id for passage_id, _ in ranking]
+        scores += [score for _, score in ranking]
     return Columns(
-        [query for query, _ in hits],
-        np.array([len(ranking) for _, ranking in hits], np.int64),
-        pa.array([corpus for corpus, _ in every], pa.large_string()),
-        np.array([score for _, score in every], np.float64),
+        queries=query_ids,
+        counts=np.array(hit_counts, np.int64),
+        corpus_ids=pa.array(passage_ids, pa.large_string()),
+        scores=np.array(scores, np.float64),
     )
 
 
-def write_columns(path: Path, parts: Iterable[Columns], tag: str = "dureader_retrieval") -> int:
+def write_columns(run_path: Path, parts: Iterable[Columns], tag: str = "dureader_retrieval") -> int:
     """Write a TREC run from columns, as :func:`write_run` does. Return the number of lines."""
-    return write_run(path, (pair for part in parts for pair in part.hits().items()), tag)
+    rankings = chain.from_iterable(part.hits().items() for part in parts)
+    return write_run(run_path, rankings, tag)
 
 
-def write_run(path: Path, rankings: Iterable[tuple[str, Iterable[Hit]]], tag: str = "dureader_retrieval") -> int:
+def write_run(run_path: Path, rankings: Iterable[tuple[str, Iterable[Hit]]], tag: str = "dureader_retrieval") -> int:
     """Write a TREC run from (query id, hits in any order) pairs. Return the number of lines.
 
     Hits are sorted by falling score, then by corpus id. Scores are printed with all digits, so that different scores
     stay different in the file. The file appears only when all lines are written.
     """
-    sorted_rankings = (
-        (query_id, best_first((passage_id, float(score)) for passage_id, score in hits)) for query_id, hits in rankings
-    )
-    return write_ranked_hits(path, sorted_rankings, tag)
+    return write_ranked_hits(run_path, _sort_rankings(rankings), tag)
+
+
+def _sort_rankings(rankings: Iterable[tuple[str, Iterable[Hit]]]) -> Iterator[tuple[str, list[Hit]]]:
+    for query_id, hits in rankings:
+        yield query_id, best_first((passage_id, float(score)) for passage_id, score in hits)
 
 
 def write_ranked_hits(
-    path: Path, rankings: Iterable[tuple[str, Sequence[Hit]]], tag: str = "dureader_retrieval"
+    run_path: Path, rankings: Iterable[tuple[str, Sequence[Hit]]], tag: str = "dureader_retrieval"
 ) -> int:
     """Write a TREC run as :func:`write_run` does, but keep the order of the hits, which must be best first."""
     line_count = 0
-    with atomic_text(path) as file:
+    with atomic_text(run_path) as file:
         for query_id, hits in rankings:
-            ids = [query_id, *(passage_id for passage_id, _ in hits)]
-            if " ".join(ids).split() != ids or not all(math.isfinite(score) for _, score in hits):
+            ids = [query_id]
+            ids += [passage_id for passage_id, _ in hits]
+            are_words = " ".join(ids).split() == ids  # false if an id is empty or has a blank
+            if not are_words or not all(math.isfinite(score) for _, score in hits):
                 raise InputError(
                     f"cannot hold the hits of query {query_id!r}: a TREC run needs finite scores, and ids without "
                     "blanks",
-                    path=path,
+                    path=run_path,
                 )
             for rank, (passage_id, score) in enumerate(hits, start=1):
                 file.write(f"{query_id} Q0 {passage_id} {rank} {score!r} {tag}\n")
@@ -272,7 +312,7 @@ def expect_run_file(run: Run) -> Path:
     return run.path
 
 
-def read_run(path: Path | Run) -> Run:
+def read_run(run_or_path: Path | Run) -> Run:
     """Read a TREC run or the official JSON of predictions. A :class:`Run` is returned as it is.
 
     JSON begins with ``{``, perhaps after blanks. A query that occurs twice in JSON is an error.
@@ -280,128 +320,167 @@ def read_run(path: Path | Run) -> Run:
     The hits of a TREC run are ordered by score, then by the rank column. A warning counts the queries whose ranks
     contradict the scores. Predictions have no scores and get 1/rank. Raises :class:`InputError` with file and line.
     """
-    if isinstance(path, Run):
-        return path
-    if first_character(path) == "{":
-        remedy = "expected {query id: [passage ids, best first]}"
-        predictions = object_of_lists(read_whole(path), dict[str, list[str]], path, remedy)
-        for query, passages in predictions.items():
-            for identifier in (query, *passages):
-                expect_id(identifier, path)
-        return Run(path, {q: [(p, 1 / rank) for rank, p in enumerate(ids, 1)] for q, ids in predictions.items()})
-    return Run(path, _ordered(_table(path), path))
+    if isinstance(run_or_path, Run):
+        return run_or_path
+    if first_character(run_or_path) == "{":
+        return Run(run_or_path, _read_predictions(run_or_path))
+    return Run(run_or_path, _sort_hits(_read_trec_run(run_or_path), run_or_path))
 
 
-def _ordered(table: pa.Table, path: Path) -> Columns:
-    """Sort the hits of the run ``path``.
+def _read_predictions(run_path: Path) -> dict[str, Sequence[Hit]]:
+    remedy = "expected {query id: [passage ids, best first]}"
+    predictions = object_of_lists(read_whole(run_path), dict[str, list[str]], run_path, remedy)
+    for query_id, passage_ids in predictions.items():
+        expect_id(query_id, run_path)
+        for passage_id in passage_ids:
+            expect_id(passage_id, run_path)
+    # Predictions have an order, but no scores. 1/rank keeps the order.
+    hits_by_query: dict[str, Sequence[Hit]] = {}
+    for query_id, passage_ids in predictions.items():
+        hits_by_query[query_id] = [(passage_id, 1 / rank) for rank, passage_id in enumerate(passage_ids, start=1)]
+    return hits_by_query
+
+
+def _sort_hits(table: pa.Table, run_path: Path) -> Columns:
+    """Sort the hits of the run ``run_path``.
 
     Queries are in the order of their first lines. Hits are ordered by falling score, then by rank, then by line.
     """
-    queries = table["query"].combine_chunks().dictionary_encode()
-    numbers = queries.indices.to_numpy(zero_copy_only=False)
-    scores, corpus = table["score"].to_numpy(), table["corpus"].combine_chunks()
-    ranks = table["rank"].to_numpy()
-    order = np.lexsort((ranks, -scores, numbers))
+    queries = table["query"].combine_chunks().dictionary_encode()  # numbers the queries in the order of the lines
     query_ids = queries.dictionary.to_pylist()
-    warn_of_contradictions(path, query_ids, numbers[order], ranks[order])
-    counts = np.bincount(numbers, minlength=len(query_ids))
-    return Columns(query_ids, counts, corpus.take(pa.array(order)), scores[order])
+    query_numbers = queries.indices.to_numpy(zero_copy_only=False)
+    passage_ids = table["corpus"].combine_chunks()
+    scores = table["score"].to_numpy()
+    ranks = table["rank"].to_numpy()
+    order = np.lexsort((ranks, -scores, query_numbers))  # the last key is the first in importance
+    warn_of_contradictions(run_path, query_ids, query_numbers[order], ranks[order])
+    hit_counts = np.bincount(query_numbers, minlength=len(query_ids))
+    return Columns(query_ids, hit_counts, passage_ids.take(pa.array(order)), scores[order])
 
 
-def warn_of_contradictions(name: Path | str, query_ids: Sequence[str], query_numbers: Array, ranks: Array) -> None:
+def warn_of_contradictions(run_name: Path | str, query_ids: Sequence[str], query_numbers: Array, ranks: Array) -> None:
     """Warn about queries whose ranks contradict their scores, for example because the scores are distances.
 
     Args:
-        name: the run's name in the warning.
+        run_name: the run's name in the warning.
         query_ids: the ids of the queries.
         query_numbers: the position of each hit's query in ``query_ids``. The hits are sorted by query, then by falling
             score, then by rank.
         ranks: the rank of each hit, in the same order.
     """
     # Equal scores are sorted by rank, so the rank falls only from a hit to a hit with a lower score.
-    falls = (query_numbers[1:] == query_numbers[:-1]) & (ranks[1:] < ranks[:-1])
-    contradicted = np.unique(query_numbers[1:][falls])
+    is_same_query = query_numbers[1:] == query_numbers[:-1]
+    rank_falls = ranks[1:] < ranks[:-1]
+    contradicted = np.unique(query_numbers[1:][is_same_query & rank_falls])
     if len(contradicted):
-        _warn_of_order(name, [query_ids[number] for number in contradicted], len(query_ids))
+        _warn_of_order(run_name, [query_ids[number] for number in contradicted], len(query_ids))
 
 
-def _warn_of_order(name: Path | str, contradicted: Sequence[str], query_count: int) -> None:
+def _warn_of_order(run_name: Path | str, contradicted_ids: Sequence[str], query_count: int) -> None:
     log.warning(
         "%s: the ranks of %d of %d queries contradict their scores, for example of query %r; the hits are ordered by "
         "score, the highest first; if the lowest score is the best, change the signs of the scores",
-        *(name, len(contradicted), query_count, contradicted[0]),
+        run_name,
+        len(contradicted_ids),
+        query_count,
+        contradicted_ids[0],
     )
 
 
-def _table(path: Path) -> pa.Table:
+def _read_trec_run(run_path: Path) -> pa.Table:
     """Read the columns of a TREC run. Arrow parses the blocks. A block in an unusual format is parsed line by line."""
-    tables, number = [], 1
-    for block in _blocks(path):
+    tables = []
+    first_line = 1
+    for block in _read_blocks(run_path):
         if len(block) > LONGEST_LINE and b"\n" not in block[:-1]:
-            raise line_too_long(path, number)
-        tables.append(_parsed(block) or _by_line(block, path, number))
-        number += block.count(b"\n")
+            raise line_too_long(run_path, first_line)
+        # The line parser reads every valid format, and names the line of an error.
+        table = _parse_block(block)
+        if table is None or not table.num_rows:
+            table = _parse_lines(block, run_path, first_line)
+        tables.append(table)
+        first_line += block.count(b"\n")
     return pa.concat_tables(tables)
 
 
-def _blocks(path: Path) -> Iterator[bytes]:
-    rest = b""
-    with open_text(path) as file:
-        while read := file.read(_BLOCK):
-            whole, end, rest = (rest + read).rpartition(b"\n")
-            if whole:
-                yield whole + end
+def _read_blocks(run_path: Path) -> Iterator[bytes]:
+    """Yield blocks of complete lines. The last line may lack its end."""
+    rest = b""  # the begin of a line
+    with open_text(run_path) as file:
+        data = file.read(_BLOCK_BYTES)
+        while data:
+            complete_lines, line_end, rest = (rest + data).rpartition(b"\n")
+            if complete_lines:
+                yield complete_lines + line_end
             if len(rest) > LONGEST_LINE:
                 break  # the caller refuses the line
+            data = file.read(_BLOCK_BYTES)
     if rest:
         yield rest
 
 
-def _parsed(block: bytes) -> pa.Table | None:
+def _parse_block(block: bytes) -> pa.Table | None:
     """Parse a block in the format of :func:`write_run`: six columns and single spaces. None for another format."""
-    if any(text in block for text in _UNUSUAL):
+    if any(unusual in block for unusual in _UNUSUAL_BYTES):
         return None
-    options = pyarrow.csv.ReadOptions(use_threads=False, block_size=len(block) + 1, column_names=_NAMES)
+    # The whole block is one block of Arrow, in this thread, because the caller divides the file.
+    reading = pyarrow.csv.ReadOptions(use_threads=False, block_size=len(block) + 1, column_names=_COLUMN_NAMES)
     parsing = pyarrow.csv.ParseOptions(delimiter=" ", quote_char=False, double_quote=False)
-    converting = pyarrow.csv.ConvertOptions(column_types=_TYPES, null_values=[], strings_can_be_null=False)
+    converting = pyarrow.csv.ConvertOptions(column_types=_COLUMN_TYPES, null_values=[], strings_can_be_null=False)
     try:
-        table = pyarrow.csv.read_csv(pa.py_buffer(block), options, parsing, converting)
+        table = pyarrow.csv.read_csv(pa.py_buffer(block), reading, parsing, converting)
     except pa.ArrowInvalid:
         return None
-    if any(pc.min(pc.binary_length(table[name])).as_py() == 0 for name in _NAMES if name != "score"):
-        return None
+    # Double spaces give empty fields.
+    for name in _COLUMN_NAMES:
+        if name != "score" and pc.min(pc.binary_length(table[name])).as_py() == 0:
+            return None
     # Arrow would parse 0x10 as a number.
-    whole = pc.all(pc.match_substring_regex(table["rank"], "^[0-9]{1,18}$")).as_py()
-    if not (whole and pc.all(pc.is_finite(table["score"])).as_py()):
+    ranks_are_decimal = pc.all(pc.match_substring_regex(table["rank"], "^[0-9]{1,18}$")).as_py()
+    scores_are_finite = pc.all(pc.is_finite(table["score"])).as_py()
+    if not ranks_are_decimal or not scores_are_finite:
         return None
-    return table.select(["query", "corpus", "score"]).append_column("rank", table["rank"].cast(pa.int64()))
+    ranks = table["rank"].cast(pa.int64())
+    return table.select(["query", "corpus", "score"]).append_column("rank", ranks)
 
 
-def _by_line(block: bytes, path: Path, first: int) -> pa.Table:
-    """Parse a block line by line into the columns of :func:`_parsed`. ``first`` is the block's first line number.
+def _parse_lines(block: bytes, run_path: Path, first_line: int) -> pa.Table:
+    """Parse a block line by line into the columns of :func:`_parse_block`.
 
-    Raises :class:`InputError` for the first invalid line.
+    ``first_line`` is the number of the block's first line. Raises :class:`InputError` for the first invalid line.
     """
-    rows = []
-    for number, line in enumerate(block.split(b"\n"), first):
+    query_ids = []
+    passage_ids = []
+    scores = []
+    ranks = []
+    for line_number, line in enumerate(block.split(b"\n"), first_line):
         # Joined files may have a byte order mark in any line. Bytes are split only at ASCII white space, because ids
         # may contain Unicode blanks.
         fields = line.removeprefix(BOM).split()
         if not fields:
             continue
-        if len(fields) != 6:
-            expected = "6 columns (query-id Q0 corpus-id rank score tag)"
-            problem = f"expected {expected}, found {len(fields)}"
-            if fields[0].startswith(b"["):
-                problem = f"is a JSON list; expected {expected} or {{query id: [passage ids, best first]}}"
-            raise InputError(problem, path=path, line=number)
-        query, corpus = id_of(fields[0], path, number), id_of(fields[2], path, number)
-        rows.append((query, corpus, _finite(fields[4], path, number), integer(fields[3], "rank", path, number)))
-    return pa.table([[row[n] for row in rows] for n in range(len(_TABLE))], schema=_TABLE)
+        if len(fields) != len(_COLUMN_NAMES):
+            raise InputError(_wrong_line(fields), path=run_path, line=line_number)
+        query_field, _, passage_field, rank_field, score_field, _ = fields
+        query_ids.append(id_of(query_field, run_path, line_number))
+        passage_ids.append(id_of(passage_field, run_path, line_number))
+        scores.append(_parse_score(score_field, run_path, line_number))
+        ranks.append(integer(rank_field, "rank", run_path, line_number))
+    return pa.table([query_ids, passage_ids, scores, ranks], schema=_HITS_SCHEMA)
 
 
-def _finite(field: bytes, path: Path, line: int) -> float:
+def _wrong_line(fields: Sequence[bytes]) -> str:
+    expected = "6 columns (query-id Q0 corpus-id rank score tag)"
+    if fields[0].startswith(b"["):
+        return f"is a JSON list; expected {expected} or {{query id: [passage ids, best first]}}"
+    return f"expected {expected}, found {len(fields)}"
+
+
+def _parse_score(score_field: bytes, run_path: Path, line_number: int) -> float:
     with contextlib.suppress(ValueError):
-        if math.isfinite(score := float(field)):
+        score = float(score_field)
+        if math.isfinite(score):
             return score
-    raise InputError(f"expected a finite number as the score, found {shown(field)}", path=path, line=line)
+    raise InputError(
+        f"expected a finite number as the score, found {shown(score_field)}", path=run_path, line=line_number
+    )

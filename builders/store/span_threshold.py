@@ -1,5 +1,6 @@
 """The threshold of span-F1, as an option and in a manifest. The module imports no library, so ``--help`` is quick."""
 
+import contextlib
 import re
 from fractions import Fraction
 
@@ -15,10 +16,10 @@ def parse_threshold(value: str | float | Fraction) -> Fraction:
     Raises ValueError with the expected value.
     """
     text = str(value).strip()
-    try:
-        threshold = Fraction(text) if _SHORT_NUMBER.fullmatch(text) else None
-    except (ValueError, ZeroDivisionError):
-        threshold = None
+    threshold = None
+    if _SHORT_NUMBER.fullmatch(text):
+        with contextlib.suppress(ValueError, ZeroDivisionError):
+            threshold = Fraction(text)
     if threshold is None:
         raise ValueError("a number such as 0.5 or 1/2")
     # Denominators up to 10**6 keep every product of the integer comparison within 64 bits.

@@ -13,7 +13,7 @@ from builders.store.judgments import labelled
 from builders.store.layout import SETS, SPLITS
 from builders.store.reader import Release
 
-_GROUPS = ("question_type", "fact_or_opinion", "source")
+_COUNTED_COLUMNS = ("question_type", "fact_or_opinion", "source")
 
 
 def read_answers(release: Release, set_name: str, split: str) -> dict[str, dict[str, Any]]:
@@ -25,68 +25,82 @@ def read_answers(release: Release, set_name: str, split: str) -> dict[str, dict[
         raise InputError(f"the set {set_name} has no answers; expected main or crosslingual", path=release.path)
     if ("answers", split) not in release.splits():
         raise InputError(f"has no answers/{split}; `python -m builders add answers` adds the config", path=release.path)
-    found = {row["query_id"]: row for row in release.table("answers", split).to_pylist()}
-    if SETS[set_name].translated:
-        queries = release.table(SETS[set_name].queries, split).to_pylist()
-        return {row["_id"]: found[row["zh_id"]] for row in queries if row["zh_id"] in found}
-    return found
+    answer_rows = {row["query_id"]: row for row in release.table("answers", split).to_pylist()}
+    if not SETS[set_name].translated:
+        return answer_rows
+    queries = release.table(SETS[set_name].queries, split).to_pylist()
+    return {query["_id"]: answer_rows[query["zh_id"]] for query in queries if query["zh_id"] in answer_rows}
 
 
 def answer_counts(
-    splits: Collection[tuple[str, str]], read: Callable[[str, str], pa.Table]
+    splits: Collection[tuple[str, str]], read_split: Callable[[str, str], pa.Table]
 ) -> dict[str, dict[str, Any]]:
     """Return the counts of each split of ``answers``.
 
-    ``splits`` are the (config, split) pairs of the release, and ``read`` returns the rows of a pair. ``answered`` are
-    the queries with an answer, and ``in_passages`` the answers that a judged passage contains. ``unanswered`` are the
-    queries that have a positive passage, but no answer. ``question_type``, ``fact_or_opinion`` and ``source`` have the
-    number of queries of each value; the empty value means unknown.
+    ``splits`` are the (config, split) pairs of the release, and ``read_split`` returns the rows of a pair.
+    ``answered`` are the queries with an answer, and ``in_passages`` the answers that a judged passage contains.
+    ``unanswered`` are the queries that have a positive passage, but no answer. ``question_type``, ``fact_or_opinion``
+    and ``source`` have the number of queries of each value; the empty value means unknown.
     """
     counts: dict[str, dict[str, Any]] = {}
     for split in SPLITS:
         if ("answers", split) not in splits:
             continue
-        rows = read("answers", split)
+        rows = read_split("answers", split)
         lengths = pc.list_value_length(rows["answers"])
-        answered = rows.filter(pc.greater(lengths, 0))["query_id"]
-        judged = labelled(read("qrels", split)) if ("qrels", split) in splits else []
-        found = pc.list_value_length(pc.list_flatten(rows["answer_passages"]))
+        # People gave no answer to some queries, whose list is empty.
+        answered_ids = rows.filter(pc.greater(lengths, 0))["query_id"].to_pylist()
+        # A split without labels, such as test, has no unanswered queries.
+        labelled_ids: list[str] = []
+        if ("qrels", split) in splits:
+            labelled_ids = labelled(read_split("qrels", split))
+        passages_per_answer = pc.list_value_length(pc.list_flatten(rows["answer_passages"]))
         counts[split] = {
             "queries": rows.num_rows,
-            "answered": len(answered),
-            "unanswered": len({*judged} - {*answered.to_pylist()}),
+            "answered": len(answered_ids),
+            "unanswered": len(set(labelled_ids) - set(answered_ids)),
             "answers": pc.sum(lengths).as_py() or 0,
-            "in_passages": pc.sum(pc.greater(found, 0)).as_py() or 0,
+            "in_passages": pc.sum(pc.greater(passages_per_answer, 0)).as_py() or 0,
         }
-        for name in _GROUPS:
-            values = sorted((each["values"], each["counts"]) for each in pc.value_counts(rows[name]).to_pylist())
-            counts[split][name] = dict(values)
+        for name in _COUNTED_COLUMNS:
+            # Sorted, so that the bytes of stats.json do not depend on the order of the rows.
+            value_counts = pc.value_counts(rows[name]).to_pylist()
+            counts[split][name] = dict(sorted((item["values"], item["counts"]) for item in value_counts))
     return counts
 
 
-def warn_of_gaps(counts: dict[str, dict[str, Any]]) -> None:
+def warn_of_gaps(counts_by_split: dict[str, dict[str, Any]]) -> None:
     """Log the numbers of queries without a known type, and of queries with a positive passage but no answer."""
-    for split, found in counts.items():
-        if unknown := found["question_type"].get("", 0):
-            log.warning("%s: the type of %d of %d queries is unknown", split, unknown, found["queries"])
-        if found["unanswered"]:
-            log.warning("%s: %d queries have a positive passage, but no answer", split, found["unanswered"])
+    for split, split_counts in counts_by_split.items():
+        unknown_types = split_counts["question_type"].get("", 0)
+        if unknown_types:
+            log.warning("%s: the type of %d of %d queries is unknown", split, unknown_types, split_counts["queries"])
+        if split_counts["unanswered"]:
+            log.warning("%s: %d queries have a positive passage, but no answer", split, split_counts["unanswered"])
 
 
-def answer_counts_table(counts: dict[str, dict[str, Any]]) -> Table:
+def answer_counts_table(counts_by_split: dict[str, dict[str, Any]]) -> Table:
     """Return the result of :func:`answer_counts` as a table with a column for each split."""
+    all_counts = counts_by_split.values()
     rows = []
     for name in ("queries", "answered", "unanswered", "answers", "in_passages"):
-        rows.append([name.replace("_", " "), *(split_counts[name] for split_counts in counts.values())])
-    for name in _GROUPS:
-        for value in sorted({value for split_counts in counts.values() for value in split_counts[name]}):
-            numbers = [split_counts[name].get(value, 0) for split_counts in counts.values()]
+        numbers = [split_counts[name] for split_counts in all_counts]
+        rows.append([name.replace("_", " "), *numbers])
+    # A value may be missing in some splits, whose count is then 0.
+    for name in _COUNTED_COLUMNS:
+        values: set[str] = set()
+        for split_counts in all_counts:
+            values.update(split_counts[name])
+        for value in sorted(values):
+            numbers = [split_counts[name].get(value, 0) for split_counts in all_counts]
             rows.append([f"{name} {value or 'unknown'}", *numbers])
-    return Table(["answers", *counts], rows)
+    return Table(["answers", *counts_by_split], rows)
 
 
-def answers_text(counts: dict[str, dict[str, Any]]) -> str:
+def answers_text(counts_by_split: dict[str, dict[str, Any]]) -> str:
     """Format the result of :func:`answer_counts` as aligned text."""
-    table = answer_counts_table(counts)
-    cells = [[title, *(f"{number:,}" for number in numbers)] for title, *numbers in table.rows]
-    return "\n".join(aligned([table.columns, *cells], widths=(32, 11)))
+    table = answer_counts_table(counts_by_split)
+    lines = [list(table.columns)]
+    for title, *numbers in table.rows:
+        lines.append([title, *(f"{number:,}" for number in numbers)])
+    return "\n".join(aligned(lines, widths=(32, 11)))

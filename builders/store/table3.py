@@ -14,22 +14,39 @@ from builders.core.tables import aligned, round_stat
 # Lower limits of the bars in a card's histograms. The last bar has no upper limit.
 LENGTH_EDGES = (0, 32, 64, 128, 192, 256, 320, 384, 512, 768, 1024, 2048, 4096)
 POSITIVES_EDGES = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 50)
+# Keys of table3_column, and the titles of the rows.
+TABLE3_ROWS = (
+    ("queries", "queries"),
+    ("positive_passages", "positive passages"),
+    ("passages_per_query", "passages per query"),
+    ("chars_per_query", "characters per query"),
+    ("chars_per_passage", "characters per passage"),
+)
+LENGTH_KEYS = ("passages", "mean_chars", "median_chars", "min_chars", "max_chars")  # keys of LengthCounter.summary
 
 
 def table3_column(
-    queries: int, query_chars: int, judgments: int, passages: LengthCounter
+    query_count: int, query_chars: int, positive_count: int, passage_lengths: LengthCounter
 ) -> dict[str, float | int | None]:
     """Return a column of Table 3 for a split of the benchmark, or for the test split of an out-of-domain set.
 
-    ``query_chars`` is the total number of characters (code points) of the queries. ``judgments`` is the number of
-    (query, positive passage) pairs, 0 without labels. ``passages`` has the lengths of the passages in these pairs.
+    ``query_chars`` is the total number of characters (code points) of the queries. ``positive_count`` is the number of
+    (query, positive passage) pairs, 0 without labels. ``passage_lengths`` has the lengths of the passages in these
+    pairs.
     """
+    # A figure that would divide by zero is null, and is shown as a dash.
+    passages_per_query = None
+    chars_per_query = None
+    if query_count:
+        chars_per_query = round_stat(query_chars / query_count)
+        if positive_count:
+            passages_per_query = round_stat(positive_count / query_count)
     return {
-        "queries": queries,
-        "positive_passages": judgments or None,
-        "passages_per_query": round_stat(judgments / queries) if judgments and queries else None,
-        "chars_per_query": round_stat(query_chars / queries) if queries else None,
-        "chars_per_passage": round_stat(passages.mean),
+        "queries": query_count,
+        "positive_passages": positive_count or None,
+        "passages_per_query": passages_per_query,
+        "chars_per_query": chars_per_query,
+        "chars_per_passage": round_stat(passage_lengths.mean),
     }
 
 
@@ -39,32 +56,43 @@ class LengthCounter:
     def __init__(self, lengths: npt.NDArray[Any] = np.zeros(0, np.int64)) -> None:  # noqa: B008
         self.counts: npt.NDArray[np.int64] = np.bincount(lengths, minlength=1).astype(np.int64)
 
-    def add(self, lengths: npt.NDArray[Any], times: npt.NDArray[Any] | None = None) -> None:
-        """Add ``times[i]`` texts of length ``lengths[i]``. ``times`` defaults to one text for each length."""
-        counts = np.bincount(lengths, times).astype(np.int64)
+    def add(self, lengths: npt.NDArray[Any], text_counts: npt.NDArray[Any] | None = None) -> None:
+        """Add ``times[i]`` texts of length ``lengths[i]``. ``text_counts`` defaults to one text for each length."""
+        counts = np.bincount(lengths, text_counts).astype(np.int64)
         if counts.size > self.counts.size:
             self.counts = np.pad(self.counts, (0, counts.size - self.counts.size))
         self.counts[: counts.size] += counts
 
     @property
     def count(self) -> int:
+        """The number of texts."""
         return int(self.counts.sum())
 
     @property
     def mean(self) -> float | None:
-        return float(np.arange(self.counts.size) @ self.counts) / self.count if self.count else None
+        """The mean length; None without texts."""
+        if not self.count:
+            return None
+        total_length = np.arange(self.counts.size) @ self.counts
+        return float(total_length) / self.count
 
     def histogram(self, edges: Sequence[int] = LENGTH_EDGES) -> list[dict[str, int | None]]:
         """Return bars ``{"from", "to", "count"}`` with inclusive limits, without empty bars at the two ends.
 
         ``edges`` are the bars' lower limits, rising from 0. The last bar has no upper limit (``to`` is None).
         """
-        bars: list[dict[str, int | None]] = [
-            {"from": low, "to": None if high is None else high - 1, "count": int(self.counts[low:high].sum())}
-            for low, high in zip(edges, [*edges[1:], None], strict=True)
-        ]
-        filled = [position for position, bar in enumerate(bars) if bar["count"]]
-        return bars[filled[0] : filled[-1] + 1] if filled else []
+        bars: list[dict[str, int | None]] = []
+        # Pair each lower limit with the next one.
+        upper_edges = [*edges[1:], None]
+        for low, high in zip(edges, upper_edges, strict=True):
+            text_count = int(self.counts[low:high].sum())
+            bars.append({"from": low, "to": None if high is None else high - 1, "count": text_count})
+        # Empty bars in the middle stay, so that the bars have no gaps.
+        while bars and not bars[-1]["count"]:
+            bars.pop()
+        while bars and not bars[0]["count"]:
+            bars.pop(0)
+        return bars
 
     def quantile(self, share: float) -> int:
         """Return the smallest length L such that at least ``share`` of all lengths are at most L."""
@@ -72,52 +100,55 @@ class LengthCounter:
 
     def summary(self) -> dict[str, Any]:
         """Return the number of passages and statistics of their characters (code points) for ``stats.json``."""
-        present = np.flatnonzero(self.counts)
+        median = shortest = longest = None
+        if self.count:
+            lengths = np.flatnonzero(self.counts)
+            median = self.quantile(0.5)
+            shortest = int(lengths[0])
+            longest = int(lengths[-1])
         return {
             "passages": self.count,
             "mean_chars": round_stat(self.mean),
-            "median_chars": self.quantile(0.5) if self.count else None,
-            "min_chars": int(present[0]) if self.count else None,
-            "max_chars": int(present[-1]) if self.count else None,
+            "median_chars": median,
+            "min_chars": shortest,
+            "max_chars": longest,
             "histogram": self.histogram(),
         }
 
 
-TABLE3_ROWS = (
-    ("queries", "queries"),
-    ("positive_passages", "positive passages"),
-    ("passages_per_query", "passages per query"),
-    ("chars_per_query", "characters per query"),
-    ("chars_per_passage", "characters per passage"),
-)
-
-
 def table3_text(stats: dict[str, Any]) -> str:
     """Format Table 3 and the lengths of the passages of a release as aligned text."""
-
-    def cell(value: float | None) -> str:
-        return "-" if value is None else f"{value:,.2f}" if isinstance(value, float) else f"{value:,}"
-
     columns = stats["table3"]
-    rows = [[title, *(cell(column.get(key)) for column in columns.values())] for key, title in TABLE3_ROWS]
-    lines = aligned([["", *columns], *rows], widths=(24, 12))
-    lines += [
-        f"{name}: {length['passages']:,} passages; characters: mean {length['mean_chars']:.2f},"
-        f" median {length['median_chars']}, {length['min_chars']} to {length['max_chars']}"
-        for name, length in stats["collections"].items()
-    ]
+    rows = [["", *columns]]
+    for key, title in TABLE3_ROWS:
+        figures = [_format_figure(column.get(key)) for column in columns.values()]
+        rows.append([title, *figures])
+    lines = aligned(rows, widths=(24, 12))
+    for name, lengths in stats["collections"].items():
+        lines.append(
+            f"{name}: {lengths['passages']:,} passages; characters: mean {lengths['mean_chars']:.2f},"
+            f" median {lengths['median_chars']}, {lengths['min_chars']} to {lengths['max_chars']}"
+        )
     return "\n".join(lines)
 
 
-_LENGTHS = ("passages", "mean_chars", "median_chars", "min_chars", "max_chars")
+def _format_figure(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,.2f}" if isinstance(value, float) else f"{value:,}"
 
 
 def table3_tables(stats: dict[str, Any]) -> list[Table]:
     """Return Table 3, and a table with the lengths of the passages of each collection."""
     columns = stats["table3"]
-    figures = [[title, *(column.get(key) for column in columns.values())] for key, title in TABLE3_ROWS]
-    lengths = [[name, *(summary[key] for key in _LENGTHS)] for name, summary in stats["collections"].items()]
+    figure_rows = []
+    for key, title in TABLE3_ROWS:
+        figures = [column.get(key) for column in columns.values()]
+        figure_rows.append([title, *figures])
+    length_rows = []
+    for name, summary in stats["collections"].items():
+        length_rows.append([name, *(summary[key] for key in LENGTH_KEYS)])
     return [
-        Table(["statistic", *columns], figures, title="Table 3"),
-        Table(["collection", *_LENGTHS], lengths, title="Lengths of the passages in characters"),
+        Table(["statistic", *columns], figure_rows, title="Table 3"),
+        Table(["collection", *LENGTH_KEYS], length_rows, title="Lengths of the passages in characters"),
     ]

@@ -14,10 +14,10 @@ def release_input(release: Release, splits: Iterable[tuple[str, str]]) -> VerbIn
 
     The verb itself reports a missing split, with a message that fits its options.
     """
-    known_splits = set(release.splits())
+    release_splits = set(release.splits())
     hashes = {}
     for config, split in splits:
-        if (config, split) in known_splits:
+        if (config, split) in release_splits:
             hashes[f"{config}/{split}"] = release.fingerprint(config, split)
     return VerbInput(f"the release {release.path}", hashes)
 
@@ -32,4 +32,7 @@ def run_input(run: Run | Path) -> VerbInput:
 
 def runs_input(label: str, runs: Sequence[Run | Path]) -> VerbInput:
     """Describe several runs as one input. Its parts are the numbers of the runs, from 1."""
-    return VerbInput(label, {str(number): run_input(run).hashes[""] for number, run in enumerate(runs, 1)})
+    hashes = {}
+    for number, run in enumerate(runs, start=1):
+        hashes[str(number)] = run_input(run).hashes[""]
+    return VerbInput(label, hashes)

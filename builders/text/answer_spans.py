@@ -5,11 +5,15 @@ The span may cross paragraphs.
 
 from collections.abc import Sequence
 from itertools import chain
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from builders.core.words import cutter
 from builders.text.span_options import Options
+
+if TYPE_CHECKING:
+    from builders.text.span_f1 import Flat
 
 AT_ONCE = 1_024  # queries whose words are in memory at the same time
 
@@ -23,16 +27,25 @@ def contain_answer(
     """
     from builders.text.span_f1 import Questions, char_ids, label_questions, word_ids
 
-    distinct = list(dict.fromkeys(chain(*texts, *answers)))  # a text is cut once, even if it has several answers
+    # Each distinct text is cut once, even if it has several answers.
+    distinct_texts = list(dict.fromkeys(chain(*texts, *answers)))
     if options.unit == "char":
-        ids, ends = char_ids(distinct)
+        token_ids, text_ends = char_ids(distinct_texts)
     else:
-        (ids, ends), _ = word_ids([*map(cutter(options.segmenter), distinct)], [])
-    tokens_of = dict(zip(distinct, np.split(ids, ends[:-1]), strict=False))  # of no text, np.split gives one part
-    sides = ([tokens_of[text] for text in chain(*side)] for side in (texts, answers))
-    passages, people = (
-        (np.concatenate([ids[:0], *side]), np.cumsum([*map(len, side)], dtype=np.int64)) for side in sides
-    )
-    labels = label_questions(Questions.of(passages, people, map(len, texts), map(len, answers)), options.threshold)
-    cuts = np.cumsum([len(own) for own in texts])[:-1]
-    return [part.tolist() for part in np.split(labels, cuts)] if texts else []
+        cut_text = cutter(options.segmenter)
+        (token_ids, text_ends), _ = word_ids([cut_text(text) for text in distinct_texts], [])
+    # Not strict, because np.split gives one part for no text.
+    tokens_by_text = dict(zip(distinct_texts, np.split(token_ids, text_ends[:-1]), strict=False))
+
+    def concatenate(text_groups: Sequence[Sequence[str]]) -> "Flat":
+        text_tokens = [tokens_by_text[text] for text in chain.from_iterable(text_groups)]
+        no_tokens = token_ids[:0]  # gives the type if there is no text
+        ends = np.cumsum([len(tokens) for tokens in text_tokens], dtype=np.int64)
+        return np.concatenate([no_tokens, *text_tokens]), ends
+
+    questions = Questions.of(concatenate(texts), concatenate(answers), map(len, texts), map(len, answers))
+    labels = label_questions(questions, options.threshold)
+    if not texts:
+        return []
+    group_ends = np.cumsum([len(text_group) for text_group in texts])
+    return [group_labels.tolist() for group_labels in np.split(labels, group_ends[:-1])]

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from rensa import RMinHash
 
 THRESHOLD = 0.5  # threshold of the probability that two questions mean the same (Section 2.3)
-_VALUES, _SEED = 128, 42  # number of values of a MinHash, and its seed
+_VALUES = 128  # values of a MinHash
+_SEED = 42  # seed of the MinHash's hash functions
 _BLOCK = 1_024  # texts whose n-grams are in memory together
 _SHORT = 64  # letters of the longest text that adds_meaning compares
 _FILLERS = set("的了吗呢啊吧呀嘛么那请问谢您你我好是什怎样有会")  # letters that add no meaning to a question
@@ -45,23 +46,24 @@ class Like(NamedTuple):
 Scores = dict[str, list[Like]]  # training question's id -> questions that are similar by a model's scores
 
 
-class _Folded(dict[int, str]):
-    """Cache of normalised characters, by code point."""
+class _FoldedCharacters(dict[int, str]):
+    """Cache of normalised characters, by code point. ``str.translate`` looks up each character here."""
 
-    def __missing__(self, code: int) -> str:
-        self[code] = "".join(filter(str.isalnum, unicodedata.normalize("NFKC", chr(code)).casefold()))
-        return self[code]
+    def __missing__(self, code_point: int) -> str:
+        folded = unicodedata.normalize("NFKC", chr(code_point)).casefold()
+        self[code_point] = "".join(filter(str.isalnum, folded))
+        return self[code_point]
 
 
-_FOLDED = _Folded()
+_FOLDED_CHARACTERS = _FoldedCharacters()
 
 
 def normalised(text: str) -> str:
     """Return the letters and digits of a text in one width and case, normalised character by character."""
-    return text.translate(_FOLDED)
+    return text.translate(_FOLDED_CHARACTERS)
 
 
-def adds_meaning(one: str, other: str) -> bool:
+def adds_meaning(first_text: str, second_text: str) -> bool:
     """True if the longer of two short texts has all letters of the shorter text, in order, and a new letter.
 
     Fillers are not new letters. 孕妇不能吃什么 and 孕妇不能吃什么肉 share most n-grams, but ask different questions.
@@ -69,77 +71,110 @@ def adds_meaning(one: str, other: str) -> bool:
     The rule favours precision. At a Jaccard similarity of 0.8, the rule skips 94 labelled pairs of LCQMC (68 ask the
     same), 10 of ATEC (8) and 30 of cMedQQ (30).
     """
-    short, long = sorted((one, other), key=len)
-    rest = iter(long)
-    return len(long) <= _SHORT and all(letter in rest for letter in short) and not set(long) <= set(short) | _FILLERS
+    short, long = sorted((first_text, second_text), key=len)
+    if len(long) > _SHORT:
+        return False
+    # `in` consumes the iterator up to the letter, so each letter must come after the letter before it.
+    long_letters = iter(long)
+    has_all_letters = all(letter in long_letters for letter in short)
+    return has_all_letters and not set(long) <= set(short) | _FILLERS
 
 
 def ngrams(text: str, length: int) -> list[str]:
     """Return the character n-grams of a normalised text, in order. A text of fewer characters is one n-gram."""
-    return [text[start : start + length] for start in range(max(1, len(text) - length + 1))]
+    count = max(1, len(text) - length + 1)
+    return [text[start : start + length] for start in range(count)]
 
 
-def bands(share: float) -> int:
+def count_bands(share: float) -> int:
     """Return the least number of MinHash bands that finds pairs of similarity ``share`` with recall ``_RECALL``.
 
-    Two texts are candidates if all values of one band are equal. Fewer bands give fewer candidates to compare.
+    The values of a MinHash are divided into bands. Two texts are candidates if all values of one band are equal. Fewer
+    bands give fewer candidates to compare. A value is equal with the probability ``share``, so a band of r values is
+    equal with the probability share^r, and one of b bands with the probability 1 - (1 - share^r)^b (Leskovec, Rajaraman
+    and Ullman, Mining of Massive Datasets, Section 3.4). The number of bands is a power of two, which divides the 128
+    values.
     """
-    counts = (1 << power for power in range(_VALUES.bit_length()))
-    return next((n for n in counts if 1 - (1 - share ** (_VALUES // n)) ** n >= _RECALL), _VALUES)
+    for power in range(_VALUES.bit_length()):
+        band_count = 1 << power
+        band_values = _VALUES // band_count
+        recall = 1 - (1 - share**band_values) ** band_count
+        if recall >= _RECALL:
+            return band_count
+    return _VALUES
 
 
 class LikeTexts:
     """Index of ``texts`` (id -> text). :meth:`find` returns the indexed texts that match other texts.
 
-    ``by`` has the enabled ways of ``HOW``. ``length`` and ``share`` are the n-gram length and the Jaccard threshold.
+    ``ways`` has the enabled ways of ``HOW``. ``ngram_length`` is the number of characters of an n-gram. ``share`` is
+    the threshold of the Jaccard similarity.
     """
 
     def __init__(
-        self, texts: Mapping[str, str], by: Container[str] = HOW, length: int = NGRAM, share: float = SHARE
+        self, texts: Mapping[str, str], ways: Container[str] = HOW, ngram_length: int = NGRAM, share: float = SHARE
     ) -> None:
-        self._length, self._share, self._by = length, share, by
-        self._exact: defaultdict[str, list[str]] = defaultdict(list)
-        self._normalised: defaultdict[str, list[str]] = defaultdict(list)
-        for each, text in texts.items():
-            self._exact[text].append(each)
-            self._normalised[normalised(text)].append(each)
-        self._normalised.pop("", None)  # texts of only punctuation must not match each other
-        self._distinct = list(self._normalised)
-        if "n-gram" in by:
+        self._ngram_length = ngram_length
+        self._share = share
+        self._ways = ways
+        # Equal texts share one entry, so that each distinct text is compared only once.
+        self._ids_by_text: defaultdict[str, list[str]] = defaultdict(list)
+        self._ids_by_letters: defaultdict[str, list[str]] = defaultdict(list)
+        for text_id, text in texts.items():
+            self._ids_by_text[text].append(text_id)
+            self._ids_by_letters[normalised(text)].append(text_id)
+        self._ids_by_letters.pop("", None)  # texts of only punctuation must not match each other
+        self._distinct = list(self._ids_by_letters)
+        if "n-gram" in ways:
             from rensa import RMinHashLSH
 
-            self._lsh = RMinHashLSH(share, _VALUES, bands(share))
-            for start in range(0, len(self._distinct), _BLOCK):  # in blocks, because n-grams need much memory
-                self._lsh.insert_many(self._minhashes(self._distinct[start : start + _BLOCK]), start)
+            self._lsh = RMinHashLSH(share, _VALUES, count_bands(share))
+            # In blocks, because n-grams need much memory.
+            for block_start in range(0, len(self._distinct), _BLOCK):
+                block = self._distinct[block_start : block_start + _BLOCK]
+                self._lsh.insert_many(self._minhashes(block), block_start)
 
     def find(self, texts: Sequence[str]) -> Iterator[list[Like]]:
         """Yield, for each text, the matching indexed texts: each id once, the strongest way first."""
-        folded = [normalised(text) for text in texts]
-        near = self._lsh.query_all(self._minhashes(folded)) if "n-gram" in self._by else [()] * len(texts)
-        for text, letters, candidates in zip(texts, folded, near, strict=True):
-            found: dict[str, Like] = {}
-            if "exact" in self._by:
-                found |= {each: Like(each, "exact", 1.0) for each in self._exact.get(text, ())}
-            if "normalised" in self._by:
-                for each in self._normalised.get(letters, ()):
-                    found.setdefault(each, Like(each, "normalised", 1.0))
-            for like in self._near(letters, candidates) if candidates and letters else ():
-                found.setdefault(like.id, like)
-            yield list(found.values())
+        letters_of_texts = [normalised(text) for text in texts]
+        if "n-gram" in self._ways:
+            candidates_of_texts = self._lsh.query_all(self._minhashes(letters_of_texts))
+        else:
+            candidates_of_texts = [()] * len(texts)
+        for text, letters, candidates in zip(texts, letters_of_texts, candidates_of_texts, strict=True):
+            # An id keeps its first match, so the strongest way comes first.
+            likes: dict[str, Like] = {}
+            if "exact" in self._ways:
+                for text_id in self._ids_by_text.get(text, ()):
+                    likes[text_id] = Like(text_id, "exact", 1.0)
+            if "normalised" in self._ways:
+                for text_id in self._ids_by_letters.get(letters, ()):
+                    likes.setdefault(text_id, Like(text_id, "normalised", 1.0))
+            if candidates and letters:
+                for like in self._find_near(letters, candidates):
+                    likes.setdefault(like.id, like)
+            yield list(likes.values())
 
-    def _near(self, letters: str, candidates: Iterable[int]) -> Iterator[Like]:
-        mine, others = set(ngrams(letters, self._length)), {self._distinct[candidate] for candidate in candidates}
-        both = ((other, set(ngrams(other, self._length))) for other in others)
-        scored = sorted((-len(mine & theirs) / len(mine | theirs), other) for other, theirs in both)
-        for negated, other in scored:
-            if -negated >= self._share and not adds_meaning(letters, other):
-                yield from (Like(each, "n-gram", -negated) for each in self._normalised[other])
+    def _find_near(self, letters: str, candidates: Iterable[int]) -> Iterator[Like]:
+        """Yield the candidates whose n-grams match, the most similar first."""
+        text_ngrams = set(ngrams(letters, self._ngram_length))
+        ranked: list[tuple[float, str]] = []
+        for candidate_letters in {self._distinct[candidate] for candidate in candidates}:
+            candidate_ngrams = set(ngrams(candidate_letters, self._ngram_length))
+            similarity = len(text_ngrams & candidate_ngrams) / len(text_ngrams | candidate_ngrams)
+            ranked.append((-similarity, candidate_letters))
+        # By falling similarity, and by text among equal similarities, because a set has no order.
+        for negative_similarity, candidate_letters in sorted(ranked):
+            if -negative_similarity >= self._share and not adds_meaning(letters, candidate_letters):
+                for text_id in self._ids_by_letters[candidate_letters]:
+                    yield Like(text_id, "n-gram", -negative_similarity)
 
     def _minhashes(self, texts: Iterable[str]) -> list[RMinHash]:
         from rensa import RMinHash
 
-        found: list[RMinHash] = RMinHash.from_token_sets([ngrams(t, self._length) for t in texts], _VALUES, _SEED)
-        return found
+        ngram_lists = [ngrams(text, self._ngram_length) for text in texts]
+        minhashes: list[RMinHash] = RMinHash.from_token_sets(ngram_lists, _VALUES, _SEED)
+        return minhashes
 
 
 def is_similar(score: float, threshold: float = THRESHOLD) -> bool:
@@ -156,23 +191,29 @@ def read_scores(runs: Iterable[Run], threshold: float = THRESHOLD) -> Scores:
 
     Raises :class:`InputError` for a score outside of 0 to 1, for example a logit.
     """
-    best: defaultdict[str, dict[str, float]] = defaultdict(dict)
+    # The highest score of each pair.
+    best_scores: defaultdict[str, dict[str, float]] = defaultdict(dict)
     for run in runs:
-        for question, hits in run.hits.items():
-            for trained, score in hits:
+        for question_id, hits in run.hits.items():
+            for train_id, score in hits:
                 if not 0 <= score <= 1:
-                    found = f"found {score} for {question} and {trained}"
-                    raise InputError(f"expected scores from 0 to 1, {found}; use `baselines match`", path=run.path)
+                    problem = f"expected scores from 0 to 1, found {score} for {question_id} and {train_id}"
+                    raise InputError(f"{problem}; use `baselines match`", path=run.path)
                 if is_similar(score, threshold):
-                    best[trained][question] = max(score, best[trained].get(question, 0.0))
-    likes = {trained: [Like(each, "model", found[each]) for each in found] for trained, found in best.items()}
-    return {trained: sorted(found, key=lambda like: (-like.score, like.id)) for trained, found in likes.items()}
+                    earlier_score = best_scores[train_id].get(question_id, 0.0)
+                    best_scores[train_id][question_id] = max(score, earlier_score)
+    # By falling score, and by id among equal scores, so that the result does not depend on the order of the runs.
+    similar: Scores = {}
+    for train_id, score_by_question in best_scores.items():
+        likes = [Like(question_id, "model", score) for question_id, score in score_by_question.items()]
+        similar[train_id] = sorted(likes, key=lambda like: (-like.score, like.id))
+    return similar
 
 
 def with_scores(likes: Sequence[Like], scored: Iterable[Like]) -> list[Like]:
     """Return the matches of a question: ``likes``, then the matches in ``scored`` that ``likes`` lacks."""
-    known = {like.id for like in likes}
-    return [*likes, *(like for like in scored if like.id not in known)]
+    matched_ids = {like.id for like in likes}
+    return list(likes) + [like for like in scored if like.id not in matched_ids]
 
 
 @dataclass(frozen=True)
@@ -207,18 +248,22 @@ class LikenessRule:
 class Tested(NamedTuple):
     """Development and test questions to compare with other questions, and the rule of the comparison.
 
-    ``asked`` maps a split to its questions (id -> text). ``options`` are written to the manifest and the report.
+    ``texts_by_split`` maps a split to its questions (id -> text). ``options`` are written to the manifest and the
+    report.
     """
 
     release: Release
     rule: LikenessRule
-    asked: dict[str, dict[str, str]]
+    texts_by_split: dict[str, dict[str, str]]
     options: dict[str, Any]
     scores: Scores
 
     def questions(self) -> dict[str, str]:
         """Return the texts of all splits, by id."""
-        return {each: text for texts in self.asked.values() for each, text in texts.items()}
+        all_texts: dict[str, str] = {}
+        for texts in self.texts_by_split.values():
+            all_texts |= texts
+        return all_texts
 
 
 def read_tested(release: Release, rule: LikenessRule, splits: Sequence[str] = ()) -> Tested:
@@ -226,25 +271,31 @@ def read_tested(release: Release, rule: LikenessRule, splits: Sequence[str] = ()
 
     Raises :class:`InputError` if the release lacks the splits, or for a score of a question that is not in the splits.
     """
-    tested_splits = [split for split in TESTED_SPLITS if split in (splits or TESTED_SPLITS)]
-    if not splits:
-        tested_splits = [split for split in tested_splits if ("queries", split) in release.splits()]
+    if splits:
+        tested_splits = [split for split in TESTED_SPLITS if split in splits]
+    else:
+        tested_splits = [split for split in TESTED_SPLITS if ("queries", split) in release.splits()]
     if not tested_splits:
         raise InputError("has no config 'queries' with a split dev or test to compare with", path=release.path)
-    asked = {split: release.texts("queries", split) for split in tested_splits}
+    # The options that have an effect are written to the manifest.
+    texts_by_split = {split: release.texts("queries", split) for split in tested_splits}
     options: dict[str, Any] = {"splits": tested_splits, "by": rule.active_ways}
     if "n-gram" in rule.active_ways:
         options |= {"ngram": rule.ngram, "jaccard": rule.jaccard}
     scores: Scores = {}
     if "model" in rule.active_ways:
-        threshold = THRESHOLD if rule.threshold is None else rule.threshold
+        threshold = rule.threshold
+        if threshold is None:
+            threshold = THRESHOLD
         options["threshold"] = threshold
         scores = read_scores(rule.score_runs, threshold)
-    tested = Tested(release, rule, asked, options, scores)
-    scored_ids = {like.id for likes in scores.values() for like in likes}
-    if lost := scored_ids - tested.questions().keys():
-        where = rule.score_names
-        raise InputError(
-            f"has a score for {min(lost)}; expected only questions of {', '.join(tested_splits)}", path=where
-        )
+    tested = Tested(release, rule, texts_by_split, options, scores)
+    # Refuse scores of another release or split.
+    scored_ids: set[str] = set()
+    for likes in scores.values():
+        scored_ids.update(like.id for like in likes)
+    unknown_ids = scored_ids - tested.questions().keys()
+    if unknown_ids:
+        problem = f"has a score for {min(unknown_ids)}; expected only questions of {', '.join(tested_splits)}"
+        raise InputError(problem, path=rule.score_names)
     return tested

@@ -25,8 +25,10 @@ Flat = tuple[Tokens, Ends]  # concatenated token ids of many texts, and the end 
 
 def f1(span: Sequence[object], answer: Sequence[object]) -> Fraction:
     """Return F1 of two token lists: twice the number of shared tokens, divided by the sum of both lengths."""
-    common = Counter(span) & Counter(answer)
-    return Fraction(2 * common.total(), len(span) + len(answer)) if common else Fraction(0)
+    shared_tokens = Counter(span) & Counter(answer)
+    if not shared_tokens:
+        return Fraction(0)
+    return Fraction(2 * shared_tokens.total(), len(span) + len(answer))
 
 
 def is_positive(
@@ -36,25 +38,33 @@ def is_positive(
 
     This is the definition for readers and tests. :func:`label_questions` gives the same labels faster.
     """
-    starts, ends = range(len(paragraph)), range(1, len(paragraph) + 1)
-    return any(f1(paragraph[i:j], answer) >= threshold for answer in answers for i in starts for j in ends if i < j)
+    for answer in answers:
+        for start in range(len(paragraph)):
+            for end in range(start + 1, len(paragraph) + 1):
+                if f1(paragraph[start:end], answer) >= threshold:
+                    return True
+    return False
 
 
 def char_ids(texts: Sequence[str]) -> Flat:
     """Return the code points of ``texts`` as tokens."""
+    # UTF-32 has one number of four bytes for each character.
     return np.frombuffer("".join(texts).encode("utf-32-le"), np.int32), _ends(map(len, texts))
 
 
 def word_ids(paragraphs: Sequence[Sequence[str]], answers: Sequence[Sequence[str]]) -> tuple[Flat, Flat]:
-    """Return the words as tokens. A word has the same number in paragraphs and answers."""
-    words = pa.array(chain.from_iterable(chain(paragraphs, answers)), pa.string())
-    numbers = words.dictionary_encode().indices.to_numpy()
-    ends, answer_ends = _ends(map(len, paragraphs)), _ends(map(len, answers))
-    first = ends[-1] if len(ends) else 0
-    return (numbers[:first], ends), (numbers[first:], answer_ends)
+    """Return the words of the paragraphs and of the answers as tokens. Equal words get equal tokens in both."""
+    # The index of a word in Arrow's dictionary of distinct words is its token.
+    all_words = pa.array(chain.from_iterable(chain(paragraphs, answers)), pa.string())
+    word_numbers = all_words.dictionary_encode().indices.to_numpy()
+    paragraph_ends = _ends(map(len, paragraphs))
+    answer_ends = _ends(map(len, answers))
+    first_answer_word = paragraph_ends[-1] if len(paragraph_ends) else 0
+    return (word_numbers[:first_answer_word], paragraph_ends), (word_numbers[first_answer_word:], answer_ends)
 
 
 def _ends(lengths: Iterable[int]) -> Ends:
+    """Return the end of each text in the concatenated tokens of texts of these lengths."""
     return np.cumsum(np.fromiter(lengths, np.int64))
 
 
@@ -75,7 +85,9 @@ class Questions(NamedTuple):
     @classmethod
     def of(cls, paragraphs: Flat, answers: Flat, counts: Iterable[int], answer_counts: Iterable[int]) -> Self:
         """Build from tokens. ``counts`` and ``answer_counts`` have each question's number of paragraphs and answers."""
-        return cls(*paragraphs, _ends(counts), *answers, _ends(answer_counts))
+        paragraph_ids, paragraph_ends = paragraphs
+        answer_ids, answer_ends = answers
+        return cls(paragraph_ids, paragraph_ends, _ends(counts), answer_ids, answer_ends, _ends(answer_counts))
 
 
 def label_questions(
@@ -86,21 +98,28 @@ def label_questions(
     With ``match="threshold"`` (Algorithm 1), a span of the paragraph must reach the threshold with an answer. With
     ``match="best"`` (v2 of the paper), the span must also have the highest F1 of the question's spans with this answer.
     """
-    table = np.zeros(1 + max(int(ids.max(initial=0)) for ids in (questions.ids, questions.answers)), np.int32)
+    # One entry for each token, whose largest number depends on the texts: words are numbered, characters are not.
+    largest_token = max(int(questions.ids.max(initial=0)), int(questions.answers.max(initial=0)))
+    token_numbers = np.zeros(1 + largest_token, np.int32)  # scratch space of the compiled loops
     if match == "best":
-        return _best_only(questions, threshold, table)
-    return np.asarray(any_reaches(*questions, table, *threshold.as_integer_ratio()))
+        return _label_best(questions, threshold, token_numbers)
+    numerator, denominator = threshold.as_integer_ratio()
+    return np.asarray(any_reaches(*questions, token_numbers, numerator, denominator))
 
 
-def _best_only(questions: Questions, threshold: Fraction, table: Tokens) -> npt.NDArray[np.bool_]:
+def _label_best(questions: Questions, threshold: Fraction, token_numbers: Tokens) -> npt.NDArray[np.bool_]:
+    """Label the paragraphs of ``match="best"``."""
     paragraphs = np.split(questions.ids, questions.ends[:-1])
     answers = np.split(questions.answers, questions.answer_ends[:-1])
-    positive = np.zeros(questions.ends.size, np.bool_)
-    first = first_answer = 0
+    labels = np.zeros(questions.ends.size, np.bool_)
+    first = 0
+    first_answer = 0
     for last, last_answer in zip(questions.question_ends, questions.answer_question_ends, strict=True):
         for answer in answers[first_answer:last_answer]:
-            scores = [Fraction(*best_f1(paragraph, answer, table)) for paragraph in paragraphs[first:last]]
-            best = max(scores, default=Fraction(0))
-            positive[first:last] |= np.array([score == best >= threshold for score in scores], np.bool_)
-        first, first_answer = last, last_answer
-    return positive
+            # Exact fractions, because paragraphs with an equal F1 are all positive.
+            scores = [Fraction(*best_f1(paragraph, answer, token_numbers)) for paragraph in paragraphs[first:last]]
+            best_score = max(scores, default=Fraction(0))
+            labels[first:last] |= np.array([score == best_score >= threshold for score in scores], np.bool_)
+        first = last
+        first_answer = last_answer
+    return labels

@@ -26,8 +26,10 @@ class Options:
 
     def rule_as_json(self) -> dict[str, str]:
         """Return the unit, the threshold and the segmenter of span-F1 for manifests."""
-        segmenter = {"segmenter": segmenter_version(self.segmenter)} if self.unit == "word" else {}
-        return {"unit": self.unit, "threshold": str(self.threshold), **segmenter}
+        rule = {"unit": self.unit, "threshold": str(self.threshold)}
+        if self.unit == "word":
+            rule["segmenter"] = segmenter_version(self.segmenter)
+        return rule
 
     def as_json(self) -> dict[str, str | int]:
         """Return all options for keys and manifests."""
@@ -38,8 +40,10 @@ def raw_path(text: str | Path) -> Path:
     """Return a path of raw rows. Outside a checkout, ``builders/sample`` is the package's sample."""
     if not str(text) or "\0" in str(text):
         raise ValueError("a path")
-    path = Path(text)
-    return Path(__file__).parents[1] / "sample" if path == Path("builders/sample") and not path.exists() else path
+    raw_rows = Path(text)
+    if raw_rows == Path("builders/sample") and not raw_rows.exists():
+        return Path(__file__).parents[1] / "sample"
+    return raw_rows
 
 
 RawPath = Annotated[Path, Parsed(raw_path, accepts=(str, Path)), Shown("PATH")]

@@ -82,7 +82,7 @@ READERS = [
     Reader(f"{_ROUNDS}items_of", make_round, {"packages/dev-001.jsonl": JSON_LINES}, _items, _as_items),
     Reader(
         f"{_ROUNDS}read_judgments", _judgments, {"judgments/*.jsonl": JSON_LINES},
-        lambda folder: [rounds.encoded(each) for each in rounds.read_judgments(folder)], same,
+        lambda folder: [rounds.encode_judgment(each) for each in rounds.read_judgments(folder)], same,
     ),
     Reader(
         f"{_TASKS}read_sheet", lambda folder: write_sheet(folder / "sheet.csv", TASKS), {"sheet.csv": TEXT},

@@ -34,7 +34,7 @@ def judged(out: Path) -> dict[str, bytes]:
     ours = [name for name in found if name.startswith("judgments/") and name.endswith(".jsonl")]
     for name in ours:
         del found[name]
-    lines = [[each.place, each.label, each.note] for each in read_judgments(out)]
+    lines = [[each.identity, each.label, each.note] for each in read_judgments(out)]
     return found | {"judgments": "\n".join(sorted(map(json.dumps, lines))).encode()}
 
 

@@ -130,7 +130,13 @@ _FILES, _LIST = {"*.json": JSON, "model.safetensors": BYTES}, {"manifest.json": 
 _STATES = {"*/about.json": JSON, "*/*/trainer_state.json": JSON, "*/*/sealed.json": JSON}
 _CONFIG, _PULL = "ernie_config.json", "baselines.hub.published_checkpoint:__post_init__"
 READERS = [
-    Reader(f"{_CHECKPOINT}_read,_settings,open_checkpoint", _checkpoint, _FILES, _read_checkpoint, _as_its_files),
+    Reader(
+        f"{_CHECKPOINT}_read_record,_read_settings,_is_static,open_checkpoint",
+        _checkpoint,
+        _FILES,
+        _read_checkpoint,
+        _as_its_files,
+    ),
     Reader(f"{_CHECKPOINT}check_hashes", _hashed, _FILES, _read_hashed, same),
     Reader(
         _PULL, _manifest, _LIST, lambda f: read_json(f / "manifest.json", CheckpointManifest), as_json("manifest.json")

@@ -69,6 +69,6 @@ _SHARDS = {"release/manifest.json": JSON, "release/stats.json": JSON, "release/*
 READERS = [
     Reader("builders.store.manifest:read_manifest,read_stats", _release, _SHARDS, read, as_listed),
     Reader("builders.store.reader:batches builders.store.shards:_wrong_shard", _release, _SHARDS, read, mend=sign),
-    Reader("baselines.core.passages:damage", _with_texts, _KEPT, _texts, same, makes_good=True),
+    Reader("baselines.core.passages:find_damage", _with_texts, _KEPT, _texts, same, makes_good=True),
 ]
 test_a_damaged_file_gives_its_content_or_one_error = fuzz_of(READERS)

@@ -178,30 +178,30 @@ def _records(folder: Path) -> None:
 
 def _read_records(folder: Path) -> Any:
     run = Run(folder / "run")
-    return scored_depth(run), _is_apart(run, few=False), left_out(folder), read_record(run)
+    return scored_depth(run), _is_apart(run, uses_all=False), left_out(folder), read_record(run)
 
 
 _RECORDS_READ = (
     "builders.annotate.pool:scored_depth baselines.measure.fusion_weights:_is_apart baselines.core.checkpoint:left_out "
     "baselines.measure.run_origin:read_record"
 )
-_PAIRS_READ = "baselines.retrieve.question_pairs:_table,_json_lines,read_question_pairs"
+_PAIRS_READ = "baselines.retrieve.question_pairs:_read_table,_read_json_lines,read_question_pairs"
 _HOW_PAIRS = {"pairs.tsv": TEXT, "pairs.csv": TEXT, "pairs.json": JSON_LINES}
 _NEGATIVES, _POOL = {"negatives.jsonl": JSON_LINES}, {"pool.jsonl": JSON_LINES}
 READERS = [
     Reader(_PAIRS_READ, _question_pairs, _HOW_PAIRS, _read_question_pairs, _with_two_questions_and_a_label),
     Reader("builders.annotate.pool:read_pool", _pool, _POOL, lambda f: read_pool(f / "pool.jsonl"), _as_a_pool),
-    _trec_run("a TREC run", "builders.store.runs:_parsed", _run("run"), "run", TEXT),
-    _trec_run("a TREC run with tabs", "builders.store.runs:_by_line", _tabs, "run", TEXT),
+    _trec_run("a TREC run", "builders.store.runs:_parse_block", _run("run"), "run", TEXT),
+    _trec_run("a TREC run with tabs", "builders.store.runs:_parse_lines", _tabs, "run", TEXT),
     _trec_run("a gzipped TREC run", "builders.core.files:first_character", _run("run.gz"), "run.gz", BYTES),
     Reader(
         "builders.store.runs:read_run", writing("predictions.json", json.dumps(dict.fromkeys(ASKED, IDS))),
         {"predictions.json": JSON}, lambda f: read_run(f / "predictions.json").hits, _as_predictions,
     ),
-    _qrels("TREC qrels", "_columns", _judgments("{} 0 {} 1\n"), TEXT, _as_columns),
-    _qrels("BEIR's qrels", "_columns", _beir, TEXT, _as_columns),
-    _qrels("an official dev.json", "_official", _official, JSON_LINES),
-    _qrels("an official dev.json of one object", "_official", lambda folder: _official(folder, True), JSON),
+    _qrels("TREC qrels", "_column_rows", _judgments("{} 0 {} 1\n"), TEXT, _as_columns),
+    _qrels("BEIR's qrels", "_column_rows", _beir, TEXT, _as_columns),
+    _qrels("an official dev.json", "_official_questions", _official, JSON_LINES),
+    _qrels("an official dev.json of one object", "_official_questions", lambda folder: _official(folder, True), JSON),
     Reader(
         "baselines.measure.fusion_weights:read_weights",
         writing("weights.json", json.dumps(_WEIGHTS)), {"weights.json": JSON},
@@ -254,10 +254,10 @@ def _read_training(folder: Path) -> Any:
 _RECIPE = "baselines.train.recipe:"
 READERS += [
     Reader(
-        f"{_RECIPE}read_recipe,_content", lambda f: shutil.copy(RECIPES / "de-bm25-neg.toml", f / "mine.toml"),
+        f"{_RECIPE}read_recipe,_read_content", lambda f: shutil.copy(RECIPES / "de-bm25-neg.toml", f / "mine.toml"),
         {"mine.toml": TEXT}, lambda f: read_recipe(str(f / "mine.toml")), _as_toml("mine.toml"),
     ),
-    Reader(f"{_RECIPE}_override", writing("words", _OVERRIDES), {"words": TEXT}, _overridden, names_files=False),
+    Reader(f"{_RECIPE}_apply_override", writing("words", _OVERRIDES), {"words": TEXT}, _overridden, names_files=False),
     Reader(
         "baselines.reproduce.step_settings:read_settings", writing("settings.toml", _SETTINGS), {"settings.toml": TEXT},
         lambda f: read_settings(f / "settings.toml"),

@@ -217,7 +217,7 @@ def _as_lines(found: list[tuple[int, list[str], list[str]]], _: Any, folder: Pat
 
 _ADD, _COPIES, _FILES = (
     "builders.add.",
-    "builders.official.copies:_rows,rows_of,kind_of",
+    "builders.official.copies:_parquet_rows,_json_rows,_typed_rows,kind_of",
     "builders.sources.source_files:",
 )
 _TABLE = "builders.sources.source_tables:open_table"
@@ -225,14 +225,14 @@ _OFFICIAL = {"files/**/*.json": JSON_LINES, "files/**/*.tsv": TEXT, "files/**/*.
 _EMBEDDED = {"x.parquet": PARQUET + BYTES, "encoded/*.npy": BYTES, "encoded/*.json": JSON}
 READERS = [
     Reader(
-        "builders.similar.pairs:read_pairs", _pairs, {"pairs.jsonl": JSON_LINES}, _read_pairs("pairs.jsonl"), _as_lines,
+        "builders.similar.pairs:read_pairs,_read_lines", _pairs, {"pairs.jsonl": JSON_LINES}, _read_pairs("pairs.jsonl"), _as_lines,
     ),
     Reader(
-        "builders.similar.pairs:_parquet", lambda f: pq.write_table(pa.Table.from_pylist(_PAIRS), f / "pairs.parquet"),
+        "builders.similar.pairs:_read_parquet", lambda f: pq.write_table(pa.Table.from_pylist(_PAIRS), f / "pairs.parquet"),
         {"pairs.parquet": PARQUET + BYTES}, _read_pairs("pairs.parquet"),
     ),
     Reader(_COPIES, _copies, {"*.jsonl": JSON_LINES, "*.parquet": PARQUET}, _read_copies),
-    Reader(f"{_ADD}raw_answers:write_answers", _answers, {"*.json": JSON_LINES}, _read_answers),
+    Reader(f"{_ADD}raw_answers:_read_records", _answers, {"*.json": JSON_LINES}, _read_answers),
     Reader(
         "builders.sources.lines:read_blocks builders.release.rows:parse_row", _raw,
         {"*.json": JSON_LINES, "*.gz": BYTES}, _read_raw,
@@ -242,7 +242,8 @@ READERS = [
         lambda f: read_cmedqa([f])[0].queries, names_files=False,
     ),
     Reader(
-        f"{_ADD}ccovid:_rows,read_ccovid {_FILES}_members,open_bytes", _ccovid,
+        f"{_ADD}ccovid:_rows,_json_rows,read_ccovid {_ADD}source_bars:source_bytes {_FILES}_members,open_bytes",
+        _ccovid,
         {"*.csv": TEXT, "*.json": JSON_LINES, "*.zip": BYTES}, lambda f: read_ccovid([f])[0].queries, names_files=False,
     ),
     Reader(  # files without any question are one error
@@ -255,8 +256,8 @@ READERS = [
     ),
     Reader(f"{_ADD}vectors:_encoded,_parquet", _vectors, _EMBEDDED, _read_vectors),
     Reader(
-        "builders.official.official_archives:_members", _archives, {"*.tar": BYTES, "*.tar.gz": BYTES}, _read_archives,
-        lambda found, *_: not any(problem_of(name) for name in found),
+        "builders.official.official_archives:_unpack_members", _archives, {"*.tar": BYTES, "*.tar.gz": BYTES},
+        _read_archives, lambda found, *_: not any(problem_of(name) for name in found),
     ),
     Reader("builders.official.questions:read_question_list", _official, _OFFICIAL, _read_official),
 ]  # fmt: skip

@@ -1,0 +1,80 @@
+"""The judgments that a verb measures runs with, as its options choose them: a split of a release, or a file."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from baselines.measure.groups import Groups, groups_of
+from baselines.measure.qrels import Qrels, read_reference
+from baselines.measure.run_origin import warn_of_origins
+from builders.store.reader import Release, open_release
+from builders.store.runs import Run
+
+
+@dataclass(frozen=True)
+class ReferenceSource:
+    """The options of `evaluate`, `compare` and `errors` that choose the judgments.
+
+    Attributes:
+        release: the release with the judgments, None if ``qrels_file`` has the judgments.
+        qrels_file: a file with the judgments, None if ``release`` has the judgments.
+        split: the split of the release.
+        set_name: the set of the release.
+        query_config: a config to use instead of the set's queries.
+        qrels_config: a config to use instead of the set's judgments.
+    """
+
+    release: Release | None
+    qrels_file: Path | None
+    split: str
+    set_name: str
+    query_config: str | None
+    qrels_config: str | None
+
+    @classmethod
+    def of_options(
+        cls,
+        *,
+        release: Release | Path | None,
+        qrels: Path | None,
+        split: str,
+        set_name: str,
+        queries: str | None,
+        qrels_config: str | None,
+    ) -> "ReferenceSource":
+        """Open the release, and return the source. The parameters are the options of the verbs."""
+        opened_release = None if release is None else open_release(release)
+        return cls(opened_release, qrels, split, set_name, queries, qrels_config)
+
+    def read(self) -> Qrels:
+        """Read the judgments."""
+        return read_reference(
+            release=self.release,
+            qrels=self.qrels_file,
+            split=self.split,
+            set_name=self.set_name,
+            queries=self.query_config,
+            qrels_config=self.qrels_config,
+        )
+
+    def warn_of_origins(self, runs: Sequence[Run], qrels: Qrels) -> None:
+        """Warn about runs of another release, set or split (:func:`baselines.measure.run_origin.warn_of_origins`)."""
+        warn_of_origins(
+            runs,
+            qrels,
+            self.release,
+            set_name=self.set_name,
+            split=self.split,
+            qrels_config=self.qrels_config or "",
+        )
+
+    def groups(self, question_property: str, query_ids: Sequence[str]) -> Groups:
+        """Return the groups of queries by a property (:func:`baselines.measure.groups.groups_of`)."""
+        return groups_of(
+            by=question_property,
+            queries=query_ids,
+            release=self.release,
+            split=self.split,
+            set_name=self.set_name,
+            query_config=self.query_config,
+        )

@@ -44,8 +44,8 @@ def make_round(folder: Path, *words: object, passages: int = 12, size: int = 12)
     """Export a round over a new pool, in packages of ``size`` pairs. Return the path of the round."""
     pool_path = make_pool(folder, passages)
     round_path = folder / "round"
-    inputs = ("--pool", pool_path, "--release", folder / "release")
-    annotate("export", round_path, *inputs, "--package-size", size, *words)
+    release_path = folder / "release"
+    annotate("export", round_path, "--pool", pool_path, "--release", release_path, "--package-size", size, *words)
     return round_path
 
 

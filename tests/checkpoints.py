@@ -48,6 +48,7 @@ def make_checkpoints(folder: Path) -> None:
     describe(write_cross(folder / "cross"), "cross")
     tokenizer = AutoTokenizer.from_pretrained(write_bert(folder / "bert"))
     torch.manual_seed(0)
+    # The library draws the weights when the model is created.
     config = BertConfig(
         vocab_size=len(tokenizer),
         hidden_size=16,

@@ -50,6 +50,7 @@ def error_of(done: Done) -> str:
 def run(program: str, *words: object, code: int | None = 0) -> Done:
     """Run ``python -m PROGRAM WORDS...`` in this process. Fail if the exit code is not ``code`` (None: accept any)."""
     verbs: Mapping[str, str] = importlib.import_module(f"{program}.__main__").VERBS
+    # The same function that ``python -m`` calls, without a new process.
     stdout = io.StringIO()
     stderr = io.StringIO()
     with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr), _logging_as_it_was():

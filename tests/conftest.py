@@ -140,6 +140,7 @@ def once(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Once:
     def make_once(name: str, make: Callable[[Path], object]) -> Path:
         folder = shared_folder / "once" / name
         folder.parent.mkdir(exist_ok=True)
+        # Another worker may write the same folder now.
         with FileLock(f"{folder}.lock"):
             if not folder.exists():
                 partial_folder = folder.with_name(f"{name}.part")
@@ -207,6 +208,7 @@ _DRAWN_FIGURES: dict[bytes, dict[str, bytes]] = {}  # by the pickled arguments o
 @pytest.fixture
 def equal_figures_are_drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reuse the figures of an equal release, because drawing takes most of the time of a tiny publication."""
+    # Imported here, because few tests draw figures.
     from builders.check.histograms import draw
 
     def draw_once(*counts: Any) -> dict[str, bytes]:
@@ -243,6 +245,7 @@ def loaded() -> Iterator[Loaded]:
 @pytest.fixture(scope="session")
 def checkpoints(once: Once) -> Path:
     """A checkpoint of each kind: dual (two weight files), cross, mlm. Do not change them."""
+    # Imported here, because torch loads slowly.
     from checkpoints import make_checkpoints
 
     return once("checkpoints", make_checkpoints)

@@ -66,6 +66,7 @@ class _Handler(Handler):
         server = self.server
         request = f"{self.command} {self.path}"
         body = self.read()
+        # The client sends requests in parallel.
         with server.lock:
             server.requests.append(request)
             action = server.fault(request)
@@ -77,6 +78,7 @@ class _Handler(Handler):
                 content = {"error": {"reason": "missing authentication credentials"}, "status": status}
             else:
                 status, content = self._answer(body, action)
+            # The request was done, and the client does not learn this.
             if action == "lose":
                 self.close_connection = True
                 return
@@ -113,6 +115,7 @@ class _Handler(Handler):
         elif route == ("PUT", "_settings"):
             index.settings["index"] |= json.loads(body)["index"]
         elif route == ("POST", "_refresh"):
+            # Documents can be found only after a refresh.
             index.shown = dict(index.waiting)
         elif route == ("POST", "_count"):
             return 200, {"count": len(index.shown)}
@@ -152,6 +155,7 @@ class _Handler(Handler):
         """Search an index for several queries."""
         responses: list[dict[str, Any]] = []
         for _, query in self._read_pairs(body):
+            # Elasticsearch refuses larger windows than the index allows.
             assert query["size"] <= index.settings["index"]["max_result_window"]
             assert query["sort"] == [{"_score": "desc"}, {"id": "asc"}]
             query_words = query["query"]["match"]["text"]["query"].split()

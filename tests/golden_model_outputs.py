@@ -81,9 +81,13 @@ class ModelWorld:
         """Run a verb of baselines on the release."""
         run("baselines", verb, "--quiet", *self.release, *words)
 
+    def call_on_cpu(self, verb: str, *words: object) -> None:
+        """Run a verb that computes with a model, in full precision."""
+        self.call(verb, *words, *CPU)
+
     def print_json(self, verb: str, *words: object) -> Any:
-        """Run a verb of baselines, and return the JSON that it prints."""
-        stdout = run("baselines", verb, "--quiet", *words, "--format", "json").stdout
+        """Run a verb that computes with a model, and return the JSON that it prints."""
+        stdout = run("baselines", verb, "--quiet", *words, *CPU, "--format", "json").stdout
         return self.stable(json.loads(stdout))
 
     def stable(self, value: Any, key: str = "") -> Any:
@@ -180,13 +184,14 @@ def make_model_world(folder: Path) -> None:
     fix_weights(folder / "dual-bert")  # the BERT inside of the dual-encoder: the start of a training
     rankings = []
     for question in QUESTIONS["train"]:
+        # A run without a retriever: a fixed order for each question.
         shuffled_texts = random.Random(question).sample(PASSAGES, len(PASSAGES))
         hits = [(md5(text), 1 / rank) for rank, text in enumerate(shuffled_texts, start=1)]
         rankings.append((md5(question), hits))
     write_run(world.train_run, rankings)
-    world.call("encode", "--model", world.dual, "--out", folder / "passages", *CPU)
-    search_words = ("--model", world.dual, "--passages", folder / "passages")
-    world.call("search", *search_words, "--out", folder / "dense.run", *CPU)
+    world.call_on_cpu("encode", "--model", world.dual, "--out", folder / "passages")
+    passages = folder / "passages"
+    world.call_on_cpu("search", "--model", world.dual, "--passages", passages, "--out", folder / "dense.run")
 
 
 def encode(world: ModelWorld) -> Golden:
@@ -198,7 +203,7 @@ def encode(world: ModelWorld) -> Golden:
     }
     for name, options in options_by_name.items():
         out = world.out / name
-        world.call("encode", "--model", world.dual, "--out", out, *options, *CPU)
+        world.call_on_cpu("encode", "--model", world.dual, "--out", out, *options)
         outputs[name] = world.embeddings(out)
     return outputs
 
@@ -207,7 +212,7 @@ def search(world: ModelWorld) -> Golden:
     """Runs of a model, and of encoded queries with each engine."""
     outputs = {"model": world.run_file(world.base / "dense.run")}
     queries = world.out / "queries"
-    world.call("encode", "--model", world.dual, "--out", queries, "--queries", "--split", "test", *CPU)
+    world.call_on_cpu("encode", "--model", world.dual, "--out", queries, "--queries", "--split", "test")
     inputs = ("--queries", queries, "--split", "test", "--passages", world.base / "passages")
     for engine in ("faiss", "torch"):
         run_path = world.out / f"{engine}.run.gz"
@@ -228,7 +233,7 @@ def rerank(world: ModelWorld) -> Golden:
     }
     for name, options in options_by_name.items():
         run_path = world.out / f"{name}.run"
-        world.call("rerank", "--run", world.base / "dense.run", "--out", run_path, *options, *CPU)
+        world.call_on_cpu("rerank", "--run", world.base / "dense.run", "--out", run_path, *options)
         outputs[name] = world.run_file(run_path)
     return outputs
 
@@ -245,7 +250,7 @@ def run_model(world: ModelWorld) -> Golden:
     }
     for name, words in words_by_name.items():
         run_path = world.out / f"{name}.run"
-        report = world.print_json("run", *words, *world.release, "--out", run_path, *CPU)
+        report = world.print_json("run", *words, *world.release, "--out", run_path)
         outputs[name] = world.run_file(run_path)
         assert report.pop("manifest") == outputs[name]["manifest"]
         outputs[f"{name}/printed"] = report
@@ -261,13 +266,13 @@ def match(world: ModelWorld) -> Golden:
     }
     for name, options in options_by_name.items():
         run_path = world.out / f"{name}.run"
-        report = world.print_json("match", *world.release, *options, "--out", run_path, *CPU)
+        report = world.print_json("match", *world.release, *options, "--out", run_path)
         outputs[f"{name}/printed"] = report
         outputs[name] = world.run_file(run_path)
     pairs_path = write_pairs(world.out / "pairs.tsv", labelled_question_pairs())
     threshold_path = world.out / "threshold.json"
-    calibration = ("--calibrate", pairs_path, "--precision", 0.9)
-    report = world.print_json("match", "--model", world.dual, *calibration, "--out", threshold_path, *CPU)
+    words = ("--model", world.dual, "--calibrate", pairs_path, "--precision", 0.9, "--out", threshold_path)
+    report = world.print_json("match", *words)
     outputs["calibrate/printed"] = report
     outputs["calibrate"] = world.json_file(threshold_path)
     return outputs
@@ -275,6 +280,7 @@ def match(world: ModelWorld) -> Golden:
 
 def labelled_question_pairs() -> list[tuple[str, str, int]]:
     """Return each question with itself ten times as a match, and all other pairs as no matches."""
+    # Calibration needs many matches to promise a precision of 0.9.
     questions = []
     for split_questions in QUESTIONS.values():
         questions += split_questions
@@ -303,8 +309,8 @@ def mine(world: ModelWorld) -> Golden:
     }
     for name, options in options_by_name.items():
         negatives_path = world.out / f"{name}.jsonl"
-        inputs = ("--split", "train", "--run", world.train_run)
-        world.call("mine", *inputs, "--out", negatives_path, *options, *CPU)
+        inputs = ("--split", "train", "--run", world.train_run, "--out", negatives_path)
+        world.call_on_cpu("mine", *inputs, *options)
         rows = [world.stable(json.loads(line)) for line in lines(negatives_path)]
         outputs[name] = {row["query-id"]: row["negative-ids"] for row in rows}
     return outputs
@@ -314,6 +320,7 @@ def train(world: ModelWorld) -> Golden:
     """Records, printed reports and file names of a training of each kind."""
     negatives_path = world.out / "negatives.jsonl"
     world.call("mine", "--run", world.train_run, "--out", negatives_path)
+    # A question matches only itself.
     pairs = []
     for first in QUESTIONS["train"]:
         pairs += [(first, second, int(first == second)) for second in QUESTIONS["train"]]

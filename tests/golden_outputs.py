@@ -22,9 +22,10 @@ BM25_SETTINGS = {"--analyzer": "words", "--stop-words": "keep", "--k1": 1.2, "--
 
 
 def bm25_options(**changes: object) -> list[object]:
-    """Return the settings of a BM25 run as words of a command. ``changes``: other values, as in ``stop_words="drop"``.
+    """Return the settings of a BM25 run as words of a command.
 
-    An option with the value None is left out.
+    ``changes``: other values and further options, as in ``stop_words="drop"`` for ``--stop-words drop``. An option with
+    the value None is left out.
     """
     settings = BM25_SETTINGS | {f"--{name.replace('_', '-')}": value for name, value in changes.items()}
     words: list[object] = []
@@ -51,12 +52,12 @@ class World:
 
         def write_runs(folder: Path) -> None:
             folder.mkdir()
-            words = ("bm25", "--quiet", "--release", self.get(of), "--index", folder / "index", "--out")
-            run("baselines", *words, folder / "dev.run.gz", *bm25_options())
+            release_path = self.get(of)
+            index = folder / "index"
+            run_bm25(release_path, index, folder / "dev.run.gz")
             if of == "sample_release":
-                bigrams = bm25_options(analyzer="bigrams", stop_words="drop")
-                run("baselines", *words, folder / "bigrams.run.gz", *bigrams)
-                run("baselines", *words, folder / "train.run.gz", "--split", "train", *bm25_options())
+                run_bm25(release_path, index, folder / "bigrams.run.gz", analyzer="bigrams", stop_words="drop")
+                run_bm25(release_path, index, folder / "train.run.gz", split="train")
                 mine_negatives(self.sample, "train", folder / "train.run.gz", folder / "negatives.jsonl.gz")
 
         return self.once(f"golden-{of}", write_runs)
@@ -73,16 +74,24 @@ class World:
         return out, {"printed": report} | release(out)
 
 
+def run_bm25(release_path: Path, index: Path, run_path: Path, **changes: object) -> None:
+    """Write a run of BM25. ``changes``: options that differ from ``BM25_SETTINGS``."""
+    options = bm25_options(release=release_path, index=index, out=run_path, **changes)
+    run("baselines", "bm25", "--quiet", *options)
+
+
 def mine_negatives(release_path: Path, split: str, run_path: Path, negatives_path: Path, *options: object) -> None:
     """Mine negatives from a run."""
-    words = ("--split", split, "--run", run_path, "--out", negatives_path)
-    run("baselines", "mine", "--quiet", "--release", release_path, *words, *options)
+    words = ["--release", release_path, "--split", split, "--run", run_path, "--out", negatives_path]
+    words += options
+    run("baselines", "mine", "--quiet", *words)
 
 
 def export_within(name: str, release_path: Path, export_format: str, out: Path, *options: object) -> Outputs:
     """Export a release, and return the files of the export with a prefix."""
-    words = ("--release", release_path, "--format", export_format, "--out", out)
-    run("builders", "export", "--quiet", *words, *options)
+    words = ["--release", release_path, "--format", export_format, "--out", out]
+    words += options
+    run("builders", "export", "--quiet", *words)
     return within(name, export(out))
 
 
@@ -109,11 +118,13 @@ def releases(world: World) -> Outputs:
 
 def spoiled_tables() -> dict[tuple[str, str], list[dict[str, Any]]]:
     """Return the tables of a release with a fault for each test of `check`."""
+    # Passages with a replacement character, with a NUL, and of a length that no model reads.
     rows = tables([*TEXTS, "\ufffd字", "\x00字", "长" * 60_000])
     empty_passage = {"_id": "0" * 32, "title": "", "text": " "}
     rows["corpus", "corpus"] += [rows["corpus", "corpus"][0], empty_passage]
     judgment_of_nothing = {"query-id": "1" * 32, "corpus-id": "2" * 32, "score": 1}
     rows["qrels", "dev"] += [rows["qrels", "dev"][0], judgment_of_nothing]
+    # A training question without a positive passage, and a question of train that is in dev, too.
     rows["train", "train"][1]["positive_passages"] = []
     rows["qrels", "train"][2:3] = []
     rows["queries", "dev"] += rows["queries", "train"][:1]
@@ -137,15 +148,14 @@ def demo(world: World) -> Outputs:
 def bm25(world: World) -> Outputs:
     """Runs of BM25 with each analyzer, and with tuned parameters."""
     outputs: Outputs = {name: trec(world.runs() / f"{name}.run.gz") for name in ("dev", "bigrams", "train")}
-    options_by_name = {
-        "characters": ["--split", "test", "--top-k", 20, *bm25_options(analyzer="characters")],
-        "both": ["--max-chars", 100, *bm25_options(analyzer="both", k1=0.9, b=0.4)],
-        "tuned": ["--tune", "train", *bm25_options(k1=None, b=None)],
+    changes_by_name: dict[str, dict[str, object]] = {
+        "characters": {"split": "test", "top_k": 20, "analyzer": "characters"},
+        "both": {"max_chars": 100, "analyzer": "both", "k1": 0.9, "b": 0.4},
+        "tuned": {"tune": "train", "k1": None, "b": None},
     }
-    for name, options in options_by_name.items():
+    for name, changes in changes_by_name.items():
         run_path = world.out / f"{name}.run"
-        words = ("--release", world.sample, "--index", world.runs() / "index", "--out", run_path)
-        run("baselines", "bm25", "--quiet", *words, *options)
+        run_bm25(world.sample, world.runs() / "index", run_path, **changes)
         outputs[name] = trec(run_path)
     tuned_parameters = json.loads((world.out / "tuned.run.tuned.json").read_text())
     outputs["tuned.json"] = [rounded(tuned_parameters, 4)]
@@ -165,20 +175,21 @@ def mine(world: World) -> Outputs:
 def measured(world: World) -> Outputs:
     """Measures, errors, fusions, tables and leaderboards of the dev runs."""
     outputs: Outputs = {}
-    for words in (["evaluate"], ["errors", "holes"], ["errors", "duplicates"], ["compare"]):
-        outputs[words[-1]] = printed("baselines", *words, *world.dev())
+    outputs["evaluate"] = printed("baselines", "evaluate", *world.dev())
+    outputs["holes"] = printed("baselines", "errors", "holes", *world.dev())
+    outputs["duplicates"] = printed("baselines", "errors", "duplicates", *world.dev())
+    outputs["compare"] = printed("baselines", "compare", *world.dev())
     outputs |= fused(world)
-    sample_words = world.dev()[:2]  # the dev runs follow
     run_paths = world.dev()[2:]
-    drawing_words = (*world.dev()[:3], "--sample", 5, "--round", world.out / "errors")
-    run("baselines", "errors", "draw", "--quiet", *drawing_words)
+    words = ("--release", world.sample, run_paths[0], "--sample", 5, "--round", world.out / "errors")
+    run("baselines", "errors", "draw", "--quiet", *words)
     drawn_pairs = table(world.out / "errors/packages/dev-001.csv")
     outputs["errors"] = [(row["query-id"], row["corpus-id"]) for row in drawn_pairs]
-    words = ["--release", world.sample, "--table", 4, "--row", "bm25", "--one-process", "--out", world.out / "tables"]
+    words = ("--release", world.sample, "--table", 4, "--row", "bm25", "--one-process", "--out", world.out / "tables")
     outputs["reproduce"] = []
     for row in printed("baselines", "reproduce", *words)[0]["rows"]:
         outputs["reproduce"].append([row[key] for key in ("metric", "ours", "interval", "published", "mark")])
-    report = printed("baselines", "reproduce", *sample_words, "--leaderboard", *run_paths)[0]
+    report = printed("baselines", "reproduce", "--release", world.sample, "--leaderboard", *run_paths)[0]
     outputs["leaderboard"] = []
     for board in report["tables"]:
         for model in board["models"]:
@@ -188,9 +199,10 @@ def measured(world: World) -> Outputs:
 
 def fused(world: World) -> Outputs:
     """The dev runs fused by rank, and by tuned weights."""
-    sample_words = world.dev()[:2]
     run_paths = world.dev()[2:]
-    tuning = ("--method", "weighted", "--tune", "dev", "--tune-on-these", *sample_words, "--tune-runs", *run_paths)
+    # Weights are tuned on the same questions, which is refused without --tune-on-these.
+    tuning = ("--method", "weighted", "--tune", "dev", "--tune-on-these", "--release", world.sample, "--tune-runs")
+    tuning += run_paths
     outputs: Outputs = {}
     for name, options in (("rrf", ()), ("weighted", tuning)):
         run_path = world.out / f"{name}.run"
@@ -224,6 +236,7 @@ def exports(world: World) -> Outputs:
 
 def write_medical_source(folder: Path) -> list[Path]:
     """Write the five files of cMedQA. Return their paths."""
+    # The remainders make some texts equal.
     questions = [f"{number},{number % 5}号疼怎么办\n" for number in range(1, 8)]
     answers = [f"{number},{number // 10},休息{number % 9}天\n" for number in range(10, 80)]
     content_by_name = {
@@ -238,6 +251,7 @@ def write_medical_source(folder: Path) -> list[Path]:
 
 def write_policy_source(folder: Path) -> list[Path]:
     """Write the two files of CCOVID. Return their paths."""
+    # Some passages and questions are equal, and document d10 does not exist.
     passages = [f"d{number}\t第{number % 8}号通知。\n" for number in range(10)]
     questions = [f"{number}\td{number % 11}\t第{number % 17}问是什么？\t略\n" for number in range(20)]
     content_by_name = {
@@ -274,6 +288,7 @@ def sets(world: World) -> Outputs:
     source.mkdir()
     medical_paths = write_medical_source(source)
     policy_paths = write_policy_source(source)
+    # Each verb adds a set to the release of the verb before.
     release_path, release_outputs = world.made("add", "cmedqa", "--source", *medical_paths, "--release", world.sample)
     outputs = within("cmedqa", release_outputs)
     policy_options = ("--source", *policy_paths, "--test-size", 4, "--seed", 3)
@@ -288,8 +303,7 @@ def sets(world: World) -> Outputs:
         out = world.out / f"{export_format}-{name}"
         outputs |= export_within(out.name, release_path, export_format, out, "--set", name)
     run_path = world.out / "bm25.run"
-    words = ("--set", "crosslingual", "--index", world.runs() / "index", "--out", run_path)
-    run("baselines", "bm25", "--quiet", "--release", release_path, *words, *bm25_options())
+    run_bm25(release_path, world.runs() / "index", run_path, set="crosslingual")
     outputs["crosslingual.run"] = trec(run_path)
     return outputs
 
@@ -307,19 +321,19 @@ def fill_column(sheet: Path, column: str, value: Callable[[int], object]) -> lis
 
 def translated(world: World) -> Outputs:
     """Packages of questions to translate, sheets for two reviewers, and the release of the reviewed translations."""
-    step = ("annotate", "translations")
     package_sheet = world.out / "packages.tsv"
-    release_option = ("--release", world.sample)
-    export_options = ("--split", "dev", "--package-size", 10, "--out", package_sheet)
-    run("builders", *step, "export", *release_option, *export_options)
+    words = ("--release", world.sample, "--split", "dev", "--package-size", 10, "--out", package_sheet)
+    run("builders", "annotate", "translations", "export", *words)
     outputs = {"packages": fill_column(package_sheet, "english", lambda number: f"Question {number}")}
     reviews_path = world.out / "reviews.tsv"
-    run("builders", *step, "review", *release_option, "--source", package_sheet, "--pairs", 5, "--out", reviews_path)
+    words = ("--release", world.sample, "--source", package_sheet, "--pairs", 5, "--out", reviews_path)
+    run("builders", "annotate", "translations", "review", *words)
+    # Two reviewers, who find every translation correct.
     review_sheets = [reviews_path.with_suffix(f".{number}.tsv") for number in (1, 2)]
     for sheet in review_sheets:
         outputs[sheet.name] = fill_column(sheet, "correct", lambda number: 1)
-    import_options = ("--source", package_sheet, "--reviews", *review_sheets, "--pairs", 5)
-    _, release_outputs = world.made(*step, "import", *release_option, *import_options)
+    words = ("--release", world.sample, "--source", package_sheet, "--pairs", 5, "--reviews", *review_sheets)
+    _, release_outputs = world.made("annotate", "translations", "import", *words)
     return outputs | within("import", release_outputs)
 
 
@@ -370,8 +384,7 @@ def drawn(world: World) -> Outputs:
     outputs |= within("extract", release(world.out / "extract"))
     outputs |= within("nano", make_nano(world.sample, world.out / "nano", hard_options))
     run_path = world.out / "sample.run"
-    words = ("--sample", "sample-100", "--index", world.runs() / "index", "--out", run_path)
-    run("baselines", "bm25", "--quiet", "--release", release_path, *words, *bm25_options())
+    run_bm25(release_path, world.runs() / "index", run_path, sample="sample-100")
     outputs["sample-100.run"] = trec(run_path)
     vectors_path = write_query_vectors(world.out / "vectors.parquet", world.sample)
     vector_options = ("--release", world.sample, "--embeddings", vectors_path)
@@ -386,6 +399,7 @@ def drawn(world: World) -> Outputs:
 def make_nano(release_path: Path, out: Path, hard_options: tuple[object, ...]) -> Outputs:
     """Extract a nano release of 10 questions and 60 passages, and return its rows."""
     words = ("--release", release_path, "--nano", *hard_options, "--seed", 3, "--extract", "--out", out)
+    # The sample has fewer questions than a real nano release.
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("builders.add.samples.NANO_QUERIES", 10)
         patch.setattr("builders.add.samples.NANO_PASSAGES", 60)
@@ -421,16 +435,19 @@ def pooled(world: World) -> Outputs:
     """A pool, and a round over this pool through all steps: packages, reviews, check, adjudication and merge."""
     union = world.out / "union.run"
     pool_path = world.out / "pool.jsonl"
-    step = ("builders", "annotate", "pool")
-    words = ("--release", world.sample, "--split", "dev", "--runs", *world.dev()[2:], "--depth", 10)
-    outputs = {"candidates": printed(*step, "candidates", *words, "--out", union), "union": trec(union)}
+    words = ("annotate", "pool", "candidates", "--release", world.sample, "--split", "dev", "--depth", 10)
+    run_options = ("--runs", *world.dev()[2:])
+    outputs = {"candidates": printed("builders", *words, *run_options, "--out", union), "union": trec(union)}
     scored_runs = [scored(union, world.out / name) for name in ("one.run", "two.run")]
-    outputs["select"] = printed(*step, "select", *words, "--scores", *scored_runs, "--out", pool_path)
+    words = ("annotate", "pool", "select", "--release", world.sample, "--split", "dev", "--depth", 10)
+    score_options = ("--scores", *scored_runs, "--out", pool_path)
+    outputs["select"] = printed("builders", *words, *run_options, *score_options)
     outputs["pool"] = json_rows(pool_path)
     round_path = world.out / "round"
-    export_options = ("--package-size", 27, "--review-pairs", 10)
-    annotate("export", round_path, "--pool", pool_path, "--release", world.sample, *export_options)
+    words = ("--pool", pool_path, "--release", world.sample, "--package-size", 27, "--review-pairs", 10)
+    annotate("export", round_path, *words)
     outputs |= finish_round(round_path)
+    # Only accepted labels go into the release.
     _, release_outputs = world.made("annotate", "merge", "--round", round_path, "--release", world.sample)
     return outputs | within("merge", release_outputs)
 
@@ -443,6 +460,7 @@ def finish_round(round_path: Path) -> Outputs:
         outputs[f"round/{sheet.stem}"] = table(sheet)
     for tasks_path in sorted((round_path / "label-studio").glob("*.json")):
         outputs[f"label-studio/{tasks_path.stem}"] = json.loads(tasks_path.read_text("utf-8"))
+    # Half of Anna's labels in the second package are wrong, so that the reviewers disagree.
     for sheet in package_sheets:
         judge(round_path, "anna", sheet, label_with_errors(0.5, "dev-002"))
     annotate("review", round_path, "--reviewers", "ben", "carl")
@@ -457,6 +475,7 @@ def finish_round(round_path: Path) -> Outputs:
     for sheet in sorted((round_path / "adjudication").glob("*.csv")):
         outputs[f"adjudication/{sheet.stem}"] = table(sheet)
         judge(round_path, "dora", sheet, label_with_errors(0))
+    # The judgments differ between runs only in their time and in their files.
     judgment_lines = []
     for path in (round_path / "judgments").glob("*.jsonl"):
         for row in json_rows(path):

@@ -56,6 +56,7 @@ class _HostileHandler(Handler):
             self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n")
             self._flood(BLOCK)
         else:
+            # An error's body, which a client reads for its message.
             head = b"HTTP/1.1 500 Wrong\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
             self.wfile.write(head)
             self._flood(b"%x\r\n%s\r\n" % (len(BLOCK), BLOCK))
@@ -74,6 +75,7 @@ class _HostileHandler(Handler):
         """Answer with the request's Authorization header, where the mode puts it."""
         secret = self.headers.get("Authorization", "")
         target = f"{secret} {self.path}"
+        # A choice is a success, whose text may end in an output.
         status = 200 if mode == "choice" else self.server.status
         reason = target if mode == "reason" else "Wrong"
         content = self._content_with_secret(mode, secret, target)

@@ -143,6 +143,7 @@ class Hub(Loopback):
 
     def environment(self, home: Path, token: str | None = WRITE) -> dict[str, str]:
         """Return the environment of a client that uses only this hub, with its caches under ``home``."""
+        # Settings and proxies of this machine would lead to another hub.
         variables = dict(os.environ)
         for key in os.environ:
             if key.startswith(("HF_", "HUGGING_FACE_")) or key.lower() in ("http_proxy", "https_proxy", "all_proxy"):
@@ -234,6 +235,7 @@ class _Handler(Handler):
 
     def _break(self) -> None:
         """Reset the connection, so that the client sees an error instead of a normal end."""
+        # With a linger time of 0, close() sends a reset.
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         with contextlib.suppress(OSError):
             self.connection.close()
@@ -250,6 +252,7 @@ class _Handler(Handler):
         """Return a repository. Refuse a user who may not read or write it."""
         user = self._user()
         repo = self.server.repos.get((kind or "model", name))
+        # The hub hides private repositories from users who may not read them.
         if repo is None or (repo.private and user != WRITE):
             raise Refused(404 if user else 401, "RepoNotFound", "Repository not found")
         if write and user != WRITE:
@@ -275,6 +278,7 @@ class _Handler(Handler):
         if self._user() != WRITE:
             raise Refused(403, "", f"You don't have the rights to create a {kind} under this namespace")
         url = self._page_of(kind, name)
+        # The client treats 409 as success if the repository may exist.
         if (kind, name) in self.server.repos:
             return self._json({"error": "You already created this repo", "url": url}, 409)
         is_private = request.get("private") or request.get("visibility") == "private"
@@ -323,6 +327,7 @@ class _Handler(Handler):
         file_paths = sorted(file_path for file_path in files if file_path.startswith(prefix))
         if prefix and not file_paths:
             raise Refused(404, "EntryNotFound", f"{path} does not exist on {rev}")
+        # Git has no folders: a folder exists if a file is inside.
         folders = set()
         for file_path in file_paths:
             for parent in PurePosixPath(file_path).parents:
@@ -336,6 +341,7 @@ class _Handler(Handler):
 
     def _paths_info(self, kind: str, name: str, rev: str) -> Any:
         files = self._repo(kind, name).at(rev).files
+        # Versions of the library send the paths as JSON or as a form.
         is_json = self.headers.get("Content-Type", "").startswith("application/json")
         request = json.loads(self.body) if is_json else urllib.parse.parse_qs(self.body.decode())
         requested_paths = request["paths"]
@@ -361,6 +367,7 @@ class _Handler(Handler):
                 "uploadMode": "lfs" if is_large else "regular",
                 "shouldIgnore": path in ignored_paths,
             }
+            # The client does not upload a file whose id the hub has already.
             earlier_file = files.get(path)
             if earlier_file:
                 answer["oid"] = earlier_file.sha256 if earlier_file.lfs else earlier_file.oid
@@ -373,6 +380,7 @@ class _Handler(Handler):
         for lfs_object in json.loads(self.body)["objects"]:
             oid = lfs_object["oid"]
             answer = {"oid": oid, "size": lfs_object["size"]}
+            # Without an upload action, the client knows that the hub has the object.
             if oid not in self.server.lfs:
                 answer["actions"] = {"upload": {"href": f"{self.server.url}/lfs/{oid}", "header": {}}}
             answers.append(answer)
@@ -389,12 +397,14 @@ class _Handler(Handler):
         repo = self._repo(kind, name, write=True)
         files = dict(repo.at(rev).files)
         header = {}
+        # A commit is JSON lines: a header, then one line for each file.
         for line in self.body.splitlines():
             item = json.loads(line)
             value = item["value"]
             path = value.get("path", "")
             if item["key"] == "header":
                 header = value
+                # The client names the commit that it has seen, so that no other push is lost.
                 if value.get("parentCommit", repo.commits[-1].oid) != repo.commits[-1].oid:
                     raise Refused(412, "", "A commit has happened since. Please refresh and try again.")
             elif item["key"] == "file":

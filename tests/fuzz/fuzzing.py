@@ -108,6 +108,7 @@ def functions_called(work: Callable[[], object]) -> set[str]:
         if event == "call":
             calls.add((frame.f_code.co_filename, frame.f_code.co_name))
 
+    # Readers may work in threads, which have profilers of their own.
     threading.setprofile(note_call)
     sys.setprofile(note_call)
     try:
@@ -220,6 +221,7 @@ def outcome(home: Path, work: Callable[[], Any]) -> tuple[int, Any, str]:
         code = exit_code(work_with_code)
     if not code:
         return code, results[0], ""
+    # Warnings may come before the error line, and nothing after.
     error_text = stderr.getvalue()
     error_lines = [line for line in error_text.splitlines() if line.startswith("error: ")]
     assert code == 1, error_text
@@ -256,6 +258,7 @@ def make_intact_world(reader: Reader, home: Path) -> World:
     folder.mkdir()
     reader.make(folder)
     records = set(_records_of_output(folder))
+    # The intact files must be read without an error, or every damage would be refused.
     values: list[Any] = []
     called_functions = functions_called(lambda: values.append(reader.read(folder)))
     _remove_output(folder, records)
@@ -293,6 +296,7 @@ def fuzz(reader: Reader, folder: Path) -> Counter[str]:
             for change_number, first, second in choices:
                 change = changes[change_number % len(changes)]
                 content = change(content, first, second)
+            # Up to three changes of one file.
             path.write_bytes(content)
             reader.mend(world.folder)
             try:
@@ -316,6 +320,7 @@ def _one_case(reader: Reader, world: World, damaged_path: Path) -> int:
         is_right = reader.right(value, world.intact_value, world.folder)
         assert is_right, f"differs from {damaged_path.name}: {value!r}"
         _remove_output(world.folder, world.records)
+    # Neither an error nor a success may leave temporary files.
     files_after = tree(world.home)
     if reader.makes_good:  # compare only the names
         files_before = dict.fromkeys(files_before, (0, 0))

@@ -25,6 +25,7 @@ def content(out: Path) -> dict[str, bytes]:
     """Return the files of an output. The duration is removed from the record and the card of a training."""
     if out.is_file():
         return {"": out.read_bytes()}
+    # Two trainings differ only in their durations.
     files = {}
     for path in out.rglob("*"):
         if path.is_file():
@@ -152,6 +153,7 @@ def kill_at_random(place: Place, seconds: float, kills: int, rng: random.Random)
             time.sleep(0.005)
         time.sleep(rng.uniform(0, seconds))
         if process.poll() is None:
+            # The whole group, because workers would write on.
             os.killpg(process.pid, signal.SIGKILL)
             killed += 1
         else:

@@ -193,6 +193,7 @@ def table_changed(table: pa.Table, position: int, choice: int) -> pa.Table:
         values[row : row + 1] = [value]
         return with_column(pa.array(values, field.type))
 
+    # A change that does not fit the column's type reverses the columns.
     is_string = pa.types.is_string(field.type)
     match choice % 12:
         case 0:

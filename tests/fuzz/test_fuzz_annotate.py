@@ -24,7 +24,10 @@ ITEMS = [
 ]
 JUDGMENTS = []
 for item_label, annotated_item in enumerate(ITEMS):
-    item_judgment = rounds.Judgment(*annotated_item.pair, item_label, "anna", NOON, "dev-001", 1, "annotation")
+    item_query_id, item_passage_id = annotated_item.pair
+    item_judgment = rounds.Judgment(
+        item_query_id, item_passage_id, item_label, "anna", NOON, "dev-001", 1, "annotation"
+    )
     JUDGMENTS.append(item_judgment)
 
 

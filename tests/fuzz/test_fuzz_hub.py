@@ -88,6 +88,7 @@ def _run_at_hub(
     with Hub() as hub:
         hub.create(REPO, "model")
         if words[0] == "pull":
+            # The checkpoint is pushed once, so that every case pulls the same commits.
             if not _pushed_commits:
                 run_at(hub, home, "baselines", "push", "--quiet", "--model", folder / "checkpoint", "--repo", REPO)
                 _pushed_commits.extend(hub.repos["model", REPO].commits)

@@ -128,6 +128,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     round_path = folder / "round"
     sizes = ("--package-size", 12, "--review-pairs", 6)
     annotate("export", round_path, "--pool", pool_path, "--release", folder / "release", *sizes)
+    # A copy of the round before each step, where the step begins.
     shutil.copytree(round_path, folder / "fresh")
     annotate_packages(round_path, folder)
     shutil.copytree(round_path, folder / "annotated")
@@ -199,6 +200,7 @@ def test_a_step_that_was_killed_at_any_point_ends_the_same(
         rng = random.Random(f"points {name}")
         points = rng.sample(range(1, point_count + 1), min(POINTS, point_count))
         place = Place(tmp_path / "killed", verb, inputs, server_of_killed)
+        # A point is a place where the step writes a file or asks the model.
         for point in points:
             place.forget()
             forks.run(*place.words, code=None, at=point, **place.environment)

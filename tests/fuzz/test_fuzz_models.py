@@ -130,6 +130,7 @@ def write_training_states(folder: Path) -> None:
 
 def read_last_state(folder: Path) -> Any:
     """Return the name of the last complete state, or None."""
+    # In a copy, because incomplete states are removed.
     with tempfile.TemporaryDirectory() as temporary:
         model_path = Path(temporary) / "model"
         states = Path(shutil.copytree(folder / "model.training", Path(temporary) / "model.training"))

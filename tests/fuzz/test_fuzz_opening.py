@@ -218,6 +218,7 @@ def read_embeddings(folder: Path) -> Any:
 def read_notes(folder: Path) -> Any:
     """Return the chunks that a killed `encode` has left complete."""
     hashes = []
+    # A chunk that is encoded again would write its note.
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("baselines.retrieve.vector_index.write_text", lambda *_: None)
         for note_path in sorted(folder.glob("*.npy.json")):

@@ -20,7 +20,9 @@ from builders.store.reader import open_release
 def read_tables(folder: Path) -> Any:
     """Read all tables and the figures of a release."""
     release = open_release(folder / "release")
-    rows_by_split = {split: release.table(*split).to_pylist() for split in release.splits()}
+    rows_by_split = {}
+    for config, split in release.splits():
+        rows_by_split[config, split] = release.table(config, split).to_pylist()
     return rows_by_split, read_stats(release.path)
 
 
@@ -54,7 +56,7 @@ def sign(folder: Path) -> None:
                 entry["rows"] = pq.read_metadata(file).num_rows
         manifest_path.write_text(json.dumps(manifest))
     except (ValueError, TypeError, KeyError, OSError, RecursionError, pa.ArrowException):
-        pass
+        pass  # a damaged manifest or shard stays as it is
 
 
 def read_stored_passages(folder: Path) -> Any:

@@ -105,6 +105,7 @@ def are_judgments_of_file(grades_by_query: dict[str, dict[str, int]], _: Any, fo
     for line in (folder / "qrels").read_bytes().split(b"\n"):
         words = line.split()
         if len(words) in (3, 4) and words[-1] != b"score":
+            # A byte order mark at the begin of the file is no part of the id.
             judgments_of_file.add((words[0], words[-2], int(words[-1])))
             judgments_of_file.add((words[0].removeprefix(BOM), words[-2], int(words[-1])))
     for query_id, grades in grades_by_query.items():

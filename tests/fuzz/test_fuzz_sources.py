@@ -53,6 +53,7 @@ def write_raw_files(folder: Path) -> None:
     content = source.read_bytes()
     if source.suffix == ".gz":
         content = gzip.decompress(content)
+    # A few rows, because each case reads the files again.
     lines = content.split(b"\n")
     (folder / "search.train.json").write_bytes(b"\n".join(lines[:4]) + b"\n")
     (folder / "search.dev.json.gz").write_bytes(gzip.compress(b"\n".join(lines[:2]), mtime=0))
@@ -174,6 +175,7 @@ def write_archives(folder: Path) -> None:
     write_tar(folder / "one.tar", original_files(), folder / "files", "w")
     first_files = dict(itertools.islice(preprocessed_files().items(), 4))
     write_tar(folder / "two.tar.gz", first_files, folder / "files")
+    # PAX headers come before the member that they describe.
     with tarfile.open(folder / "three.tar", "w", format=tarfile.PAX_FORMAT) as tar:
         info = tarfile.TarInfo("dureader-retrieval-test1/test1.json")
         info.pax_headers = {"comment": "x" * 200, "mtime": "1.5"}

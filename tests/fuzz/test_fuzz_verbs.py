@@ -101,6 +101,7 @@ def add_answers(rows: Rows) -> None:
 def make_inputs(folder: Path) -> None:
     """Write the inputs of all verbs that need no model."""
     folder.mkdir()
+    # Imported here, because these files import many libraries.
     from test_fuzz_models import write_checkpoint
     from test_fuzz_sources import write_ccovid, write_cmedqa
 
@@ -212,6 +213,7 @@ def verb_reader(verb: str, is_hostile: bool, intact_inputs: Path) -> Reader:
         # Findings are about the damage, and the verbs at a hub print commits.
         stdout = "" if has_findings or name in HUB else done.stdout
         output = VerbOutput(stdout, output_files(folder) | sent_files, listed_files(folder))
+        # Files beside the output, which would be left behind.
         for file_name in ("out.run", "out.parquet", "out.manifest.json"):
             (folder / file_name).unlink(missing_ok=True)
         shutil.rmtree(folder / "out.training", ignore_errors=True)
@@ -260,8 +262,6 @@ def verb_parameters() -> list[Any]:
 def test_a_damaged_release_gives_the_same_output_or_one_error(
     verb: str, is_hostile: bool, once: Once, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    if verb in TORCH:
-        intact_inputs = once("verbs-with-models", make_inputs_with_models)
-    else:
-        intact_inputs = once("verbs", make_inputs)
+    needs_models = verb in TORCH
+    intact_inputs = once("verbs-with-models", make_inputs_with_models) if needs_models else once("verbs", make_inputs)
     fuzz_and_count(verb_reader(verb, is_hostile, intact_inputs), tmp_path, record_property)

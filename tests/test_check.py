@@ -53,7 +53,7 @@ def add_text(rows: Rows, text: str) -> None:
     rows["corpus", "corpus"].append({"_id": md5(text), "title": "", "text": text})
 
 
-def add_texts(*texts: str) -> Callable[[Rows], None]:
+def add_texts(texts: list[str]) -> Callable[[Rows], None]:
     """Return a change that adds passages to the corpus."""
 
     def change(rows: Rows) -> None:
@@ -112,20 +112,20 @@ CASES: dict[str, tuple[Change, Faults]] = {
     "a text twice": (repeat_row("corpus", "corpus"), {"duplicate-texts": {"corpus/corpus": 1}}),
     "a judgment twice": (repeat_row("cmedqa-qrels", "test"), {"duplicate-judgments": {"cmedqa-qrels/test": 1}}),
     "texts without a visible character": (
-        add_texts("", " \u3000\n", "\u200b"),
+        add_texts(["", " \u3000\n", "\u200b"]),
         {"empty-texts": {"corpus/corpus": 3}},
     ),
     "an absurdly long text": (
-        add_texts("长" * LONGEST_PASSAGE, "长" * (LONGEST_PASSAGE + 1)),
+        add_texts(["长" * LONGEST_PASSAGE, "长" * (LONGEST_PASSAGE + 1)]),
         {"long-texts": {"corpus/corpus": 1}},
     ),
     "control characters": (
-        add_texts("文字\0文字", "文字\x0b文字", "文字\x7f文字", "文字\x85文字"),
+        add_texts(["文字\0文字", "文字\x0b文字", "文字\x7f文字", "文字\x85文字"]),
         {"control-characters": {"corpus/corpus": 4}},
     ),
-    "a trace of a wrong decoding": (add_texts("文\ufffd字"), {"replacement-characters": {"corpus/corpus": 1}}),
+    "a trace of a wrong decoding": (add_texts(["文\ufffd字"]), {"replacement-characters": {"corpus/corpus": 1}}),
     "separators, tabs and line ends, which are text": (
-        add_texts(*(f"文{character}字" for character in "\t\n\r\u2028\u2029\u00a0\u3000😀\ue000")),
+        add_texts([f"文{character}字" for character in "\t\n\r\u2028\u2029\u00a0\u3000😀\ue000"]),
         {},
     ),
     "a train query that is a dev query": (train_on_dev_question, {"shared-queries": {"queries": 1}}),

@@ -82,7 +82,7 @@ def has_commands(page: Path) -> bool:
     return any(block.is_run for block in blocks(page))
 
 
-@pytest.mark.parametrize("page", filter(has_commands, PAGES), ids=name_of)
+@pytest.mark.parametrize("page", [page for page in PAGES if has_commands(page)], ids=name_of)
 @pytest.mark.usefixtures("working_folder")
 def test_the_blocks_of_a_page_run_and_print_what_is_shown(page: Path) -> None:
     names: dict[str, object] = {}

@@ -20,30 +20,37 @@ ANNA, BEN, CARL = "anna@example.com", "ben@example.com", "carl@example.com"
 Label = Callable[[dict[str, Any]], int | str]
 
 
-def annotate(action: str, round_: Path, *words: object, code: int | None = 0) -> Done:
-    return run("builders", "annotate", action, "--quiet", "--round", round_, *words, code=code)
+def annotate(action: str, round_path: Path, *words: object, code: int | None = 0) -> Done:
+    """Run a step of `annotate` on a round."""
+    return run("builders", "annotate", action, "--quiet", "--round", round_path, *words, code=code)
 
 
 def make_pool(folder: Path, passages: int = 12) -> Path:
     """Write a release, and a pool of all its passages for each dev question. Return the path of the pool."""
-    texts = [*TEXTS, *(f"第{number}条：{TEXTS[number % 6]}" for number in range(passages - len(TEXTS)))][:passages]
-    make_release(folder / "release", tables(texts), rows_per_shard=1_000)
-    pairs = [
-        Pooled(md5(question), md5(text), rank, 1 / rank, {"bm25": rank}, None)
-        for question in QUESTIONS["dev"]
-        for rank, text in enumerate(texts, 1)
-    ]
-    write_pool(folder / "pool.jsonl", pairs)
-    return folder / "pool.jsonl"
+    # The first texts are the usual ones. The further texts repeat these with a number in front.
+    numbered_texts = [f"第{number}条：{TEXTS[number % 6]}" for number in range(passages - len(TEXTS))]
+    passage_texts = (TEXTS + numbered_texts)[:passages]
+    make_release(folder / "release", tables(passage_texts), rows_per_shard=1_000)
+    pairs = []
+    for question in QUESTIONS["dev"]:
+        for rank, text in enumerate(passage_texts, start=1):
+            pairs.append(Pooled(md5(question), md5(text), rank, 1 / rank, {"bm25": rank}, None))
+    pool_path = folder / "pool.jsonl"
+    write_pool(pool_path, pairs)
+    return pool_path
 
 
 def make_round(folder: Path, *words: object, passages: int = 12, size: int = 12) -> Path:
-    pool, place = make_pool(folder, passages), folder / "round"
-    annotate("export", place, "--pool", pool, "--release", folder / "release", "--package-size", size, *words)
-    return place
+    """Export a round over a new pool, in packages of ``size`` pairs. Return the path of the round."""
+    pool_path = make_pool(folder, passages)
+    round_path = folder / "round"
+    release_path = folder / "release"
+    annotate("export", round_path, "--pool", pool_path, "--release", release_path, "--package-size", size, *words)
+    return round_path
 
 
 def read_table(path: Path) -> list[dict[str, str]]:
+    """Read the rows of a CSV table."""
     with open(path, encoding="utf-8-sig", newline="") as file:
         return list(csv.DictReader(file))
 
@@ -51,47 +58,66 @@ def read_table(path: Path) -> list[dict[str, str]]:
 def fill(sheet: Path, label: Label, out: Path | None = None) -> Path:
     """Fill in a sheet with the labels ``label(row)``, as a spreadsheet saves it. Return its path."""
     rows = read_table(sheet)
-    out = out or sheet.with_suffix(".filled.csv")
-    with open(out, "w", encoding="utf-8", newline="") as file:
+    filled_path = out or sheet.with_suffix(".filled.csv")
+    with open(filled_path, "w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
-        writer.writerows({**row, "label": label(row)} for row in rows)
-    return out
+        for row in rows:
+            writer.writerow(row | {"label": label(row)})
+    return filled_path
 
 
-def judge(round_: Path, who: str, sheet: Path, label: Label) -> Done:
-    return annotate("import", round_, "--annotator", who, fill(sheet, label))
+def judge(round_path: Path, annotator: str, sheet: Path, label: Label) -> Done:
+    """Import a sheet that the annotator has filled in."""
+    return annotate("import", round_path, "--annotator", annotator, fill(sheet, label))
 
 
-def export_of(tasks: Path, who: str, label: Label, out: Path) -> Path:
-    rows = json.loads(tasks.read_bytes())
+def export_of(tasks_path: Path, annotator: str, label: Label, export_path: Path) -> Path:
+    """Write Label Studio's export of tasks that the annotator has labelled. Return its path."""
+    rows = json.loads(tasks_path.read_bytes())
     for row in rows:
-        choice = {"from_name": "label", "type": "choices", "value": {"choices": [str(label(row["data"]))]}}
-        about = {"completed_by": {"id": 1, "email": who}, "updated_at": "2024-05-01T12:00:00Z"}
-        row["annotations"] = [{"result": [choice], **about}]
-    out.write_text(json.dumps(rows), encoding="utf-8")
-    return out
+        chosen_label = str(label(row["data"]))
+        choice = {"from_name": "label", "type": "choices", "value": {"choices": [chosen_label]}}
+        annotation = {
+            "result": [choice],
+            "completed_by": {"id": 1, "email": annotator},
+            "updated_at": "2024-05-01T12:00:00Z",
+        }
+        row["annotations"] = [annotation]
+    export_path.write_text(json.dumps(rows), encoding="utf-8")
+    return export_path
 
 
 def truth(row: dict[str, Any]) -> int:
     """Return the right label: 1 for the question's own passage, otherwise 0."""
-    answers = dict(zip(map(md5, QUESTIONS["dev"]), map(md5, TEXTS[4:]), strict=False))
-    return int(answers[row["query-id"]] == row["corpus-id"])
+    query_ids = map(md5, QUESTIONS["dev"])
+    answer_ids = map(md5, TEXTS[4:])
+    answer_by_query = dict(zip(query_ids, answer_ids, strict=False))
+    return int(answer_by_query[row["query-id"]] == row["corpus-id"])
 
 
-def wrong_in(wrong: int, rows: Iterable[dict[str, Any]], seed: str, right: Callable[[Any], int] = truth) -> Label:
+def wrong_in(error_count: int, rows: Iterable[dict[str, Any]], seed: str, right: Callable[[Any], int] = truth) -> Label:
     """Return the answers ``right`` with this number of random errors."""
-    chosen = draw((f"{row['query-id']} {row['corpus-id']}" for row in rows), wrong, seed)
-    return lambda row: right(row) ^ (f"{row['query-id']} {row['corpus-id']}" in chosen)
+
+    def pair_key(row: dict[str, Any]) -> str:
+        return f"{row['query-id']} {row['corpus-id']}"
+
+    wrong_pairs = draw(map(pair_key, rows), error_count, seed)
+    return lambda row: right(row) ^ (pair_key(row) in wrong_pairs)
 
 
-def judgments(round_: Path) -> list[dict[str, Any]]:
-    files = sorted((round_ / "judgments").glob("*.jsonl"))
-    return [json.loads(line) for path in files for line in path.read_text(encoding="utf-8").splitlines()]
+def judgments(round_path: Path) -> list[dict[str, Any]]:
+    """Read all judgments of a round, in the order of the files."""
+    rows = []
+    for path in sorted((round_path / "judgments").glob("*.jsonl")):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            rows.append(json.loads(line))
+    return rows
 
 
-def check(round_: Path) -> dict[str, Any]:
-    return json.loads(annotate("check", round_, "--format", "json").stdout)
+def check(round_path: Path) -> dict[str, Any]:
+    """Run `annotate check`, and return its report."""
+    return json.loads(annotate("check", round_path, "--format", "json").stdout)
 
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
@@ -99,24 +125,31 @@ Labels = Mapping[tuple[str, str], int]
 
 
 def judgment(pair: tuple[str, str], label: int, package: str, kind: rounds.Kind = "annotation") -> rounds.Judgment:
+    """Return a judgment by Anna, or by a model."""
+    query_id, passage_id = pair
     model = "a model" if kind == "model" else None
-    return rounds.Judgment(*pair, label, "anna" if model is None else model, NOON, package, 1, kind, model)
+    return rounds.Judgment(query_id, passage_id, label, model or "anna", NOON, package, 1, kind, model)
 
 
-def judged_round(path: Path, release: Path, packages: Mapping[str, tuple[Any, Labels]], split: str = "dev") -> Path:
+def judged_round(
+    round_path: Path, release: Path, packages: Mapping[str, tuple[Any, Labels]], split: str = "dev"
+) -> Path:
     """Write a round with these packages and states, and Anna's labels of the pairs."""
-    (path / "packages").mkdir(parents=True)
-    found = []
+    (round_path / "packages").mkdir(parents=True)
+    package_records = []
     for name, (state, labels) in packages.items():
-        found.append(rounds.Package(name, len(labels), state=state))
-        lines = [msgspec.json.encode(rounds.Item(*pair, "", "")) for pair in labels]
-        (path / f"packages/{name}.jsonl").write_bytes(b"\n".join([*lines, b""]))
-        rounds.add_judgments(path, [judgment(pair, label, name) for pair, label in labels.items()])
+        package_records.append(rounds.Package(name, len(labels), state=state))
+        package_text = b""
+        for query_id, passage_id in labels:
+            package_text += msgspec.json.encode(rounds.Item(query_id, passage_id, "", "")) + b"\n"
+        (round_path / f"packages/{name}.jsonl").write_bytes(package_text)
+        rounds.add_judgments(round_path, [judgment(pair, label, name) for pair, label in labels.items()])
     fingerprint = rounds.fingerprint_of(open_release(release), split)
-    whole = rounds.Round(1, release.name, fingerprint, split, "0" * 64, rounds.Rule(), found)
-    packed = [
-        msgspec.structs.replace(each.package, labels=each.digest if each.package.state == "accepted" else "")
-        for each in rounds.standings(path, whole)
-    ]
-    rounds.write_round(path, msgspec.structs.replace(whole, packages=packed))
-    return path
+    draft = rounds.Round(1, release.name, fingerprint, split, "0" * 64, rounds.Rule(), package_records)
+    # An accepted package names the digest of its labels, which is known only after the labels are written.
+    final_records = []
+    for standing in rounds.standings(round_path, draft):
+        label_digest = standing.digest if standing.package.state == "accepted" else ""
+        final_records.append(msgspec.structs.replace(standing.package, labels=label_digest))
+    rounds.write_round(round_path, msgspec.structs.replace(draft, packages=final_records))
+    return round_path

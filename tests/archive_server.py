@@ -17,6 +17,7 @@ ROOT = "dureader_retrieval-data"
 
 
 def json_lines(records: list[Any]) -> bytes:
+    """Return the records as JSON lines."""
     return lines(records).encode()
 
 
@@ -24,36 +25,45 @@ def contents() -> dict[str, bytes]:
     """Return the files of a tiny archive in the published layout, with the rows of ``releases.tables``."""
     files = {"passage_collection": [{"paragraph_id": md5(text), "paragraph_text": text} for text in TEXTS]}
     for split in ("train", "dev"):
-        rows = tables()[split, split]
-        files[split] = [question(row["query"], [p["text"] for p in row["positive_passages"]]) for row in rows]
+        files[split] = []
+        for row in tables()[split, split]:
+            passage_texts = [passage["text"] for passage in row["positive_passages"]]
+            files[split].append(question(row["query"], passage_texts))
     return {f"{ROOT}/{name}.json": json_lines(records) for name, records in files.items()}
 
 
 def rows_of_archive() -> dict[tuple[str, str], list[dict[str, Any]]]:
-    rows = {key: value for key, value in tables().items() if key[1] != "test"}
+    """Return the rows of a release that is built from the tiny archive."""
+    rows_by_split = {key: rows for key, rows in tables().items() if key[1] != "test"}
     for split in ("train", "dev"):
-        rows[split, split] = [{**row, "negative_passages": []} for row in rows[split, split]]
-    return rows
+        rows_by_split[split, split] = [row | {"negative_passages": []} for row in rows_by_split[split, split]]
+    return rows_by_split
 
 
 def member(name: str, content: bytes = b"", **values: Any) -> tuple[tarfile.TarInfo, bytes]:
-    found = tarfile.TarInfo(name)
-    for key, value in {"size": len(content), **values}.items():
-        setattr(found, key, value)
-    return found, content
+    """Return the header and content of a tar member. ``values``: other fields of the header."""
+    header = tarfile.TarInfo(name)
+    header.size = len(content)
+    for key, value in values.items():
+        setattr(header, key, value)
+    return header, content
 
 
 def archive(files: dict[str, bytes] | None = None, extra: list[tuple[tarfile.TarInfo, bytes]] | None = None) -> bytes:
     """Return a tar.gz of the members ``extra`` and ``files`` (default: :func:`contents`)."""
+    members = [member(ROOT, type=tarfile.DIRTYPE)] + (extra or [])
+    content_by_name = contents() if files is None else files
+    members += [member(name, content) for name, content in content_by_name.items()]
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
-        listed = [member(name, content) for name, content in (contents() if files is None else files).items()]
-        for header, content in [member(ROOT, type=tarfile.DIRTYPE), *(extra or []), *listed]:
+        for header, content in members:
             tar.addfile(header, io.BytesIO(content))
     return buffer.getvalue()
 
 
 class ArchiveServer(Loopback):
+    """A server of one archive, whose responses can be cut, refused or replaced."""
+
     def __init__(self, content: bytes) -> None:
         super().__init__(_Handler)
         self.url += "/"
@@ -72,6 +82,7 @@ class ArchiveServer(Loopback):
         return len(self.content)
 
     def replace(self, content: bytes) -> None:
+        """Serve another archive from now on, with another ETag."""
         self.content = content
         self.etag: str | None = f'"{hashlib.md5(content).hexdigest()}"'
 
@@ -83,35 +94,50 @@ class ArchiveServer(Loopback):
 class _Handler(Handler):
     def serve(self) -> None:
         server = self.server
-        asked = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
-        start = int(asked[1]) if asked else 0
-        server.requests.append(start)
+        requested_range = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
+        first_byte = int(requested_range[1]) if requested_range else 0
+        server.requests.append(first_byte)
         failure = server.status.pop(0) if server.status else None
         if failure or self.path != PATH:
             self.send_error(failure or 404)
             return
-        headers = {"Content-Type": "application/gzip", "Accept-Ranges": "bytes"}
-        if server.etag:
-            headers["ETag"] = server.etag
+        # As RFC 9110 says, a range is ignored if its condition names another version of the file.
         if server.ignore_range or self.headers.get("If-Range") not in (None, server.etag):
-            start = 0
-        status, body = 200, server.content[start:]
-        if server.page is not None:
-            headers["Content-Type"], body = server.page
-        elif start:
-            status = 206 if body else 416
-            span = f"{start}-{server.size - 1}" if body else "*"
-            headers["Content-Range"] = f"bytes {span}/{server.size}"
-        whole = server.send_length or status != 200
-        headers |= {"Content-Length": str(len(body))} if whole else {"Connection": "close"}
+            first_byte = 0
+        status, headers, body = self._answer(first_byte)
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
-        cut = server.break_after.pop(0) if server.break_after else None
-        self.wfile.write(body[:cut])
+        self._send_and_close(body)
+
+    def _answer(self, first_byte: int) -> tuple[int, dict[str, str], bytes]:
+        """Return status, headers and body of the archive from this byte on."""
+        server = self.server
+        status = 200
+        body = server.content[first_byte:]
+        headers = {"Content-Type": "application/gzip", "Accept-Ranges": "bytes"}
+        if server.etag:
+            headers["ETag"] = server.etag
+        if server.page is not None:
+            headers["Content-Type"], body = server.page
+        elif first_byte:
+            status = 206 if body else 416
+            sent_range = f"{first_byte}-{server.size - 1}" if body else "*"
+            headers["Content-Range"] = f"bytes {sent_range}/{server.size}"
+        if server.send_length or status != 200:
+            headers["Content-Length"] = str(len(body))
+        else:
+            headers["Connection"] = "close"
+        return status, headers, body
+
+    def _send_and_close(self, body: bytes) -> None:
+        """Send the body, or as much of it as the next fault allows."""
+        server = self.server
+        cut_at = server.break_after.pop(0) if server.break_after else None
+        self.wfile.write(body[:cut_at])
         self.wfile.flush()
         self.close_connection = True
-        if cut is not None:
+        if cut_at is not None:
             with contextlib.suppress(OSError):
                 self.connection.shutdown(socket.SHUT_RDWR)

@@ -18,9 +18,13 @@ REPO = "org/name"
 Command = Callable[..., Done]
 
 
-def describe(path: Path, kind: str, start: str = "scratch") -> Path:
+def describe(checkpoint: Path, model_kind: str, start: str = "scratch") -> Path:
     """Add recipe, training record and loss curve to a saved model, as `train` does."""
-    recipe = {"name": f"{kind}-tiny", "model": {"kind": kind, "start": start}, "data": {"set": "main"}}
+    recipe = {
+        "name": f"{model_kind}-tiny",
+        "model": {"kind": model_kind, "start": start},
+        "data": {"set": "main"},
+    }
     record: dict[str, Any] = {
         "about": {"recipe": recipe, "start": start, "data": {"corpus/corpus": "c0ffee", "qrels/train": "beef"}},
         "counts": {"pairs": 4},
@@ -31,10 +35,10 @@ def describe(path: Path, kind: str, start: str = "scratch") -> Path:
         "builds": ["release"],
         "versions": {"torch": "2"},
     }
-    (path / "recipe.json").write_text(json.dumps(recipe))
-    (path / "training.json").write_text(json.dumps(record))
-    (path / "loss.png").write_bytes(b"\x89PNG")
-    return path
+    (checkpoint / "recipe.json").write_text(json.dumps(recipe))
+    (checkpoint / "training.json").write_text(json.dumps(record))
+    (checkpoint / "loss.png").write_bytes(b"\x89PNG")
+    return checkpoint
 
 
 def make_checkpoints(folder: Path) -> None:
@@ -44,30 +48,45 @@ def make_checkpoints(folder: Path) -> None:
     describe(write_cross(folder / "cross"), "cross")
     tokenizer = AutoTokenizer.from_pretrained(write_bert(folder / "bert"))
     torch.manual_seed(0)
-    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    BertForMaskedLM(BertConfig(vocab_size=len(tokenizer), **sizes)).save_pretrained(folder / "mlm")
+    # The library draws the weights when the model is created.
+    config = BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+    )
+    BertForMaskedLM(config).save_pretrained(folder / "mlm")
     tokenizer.save_pretrained(folder / "mlm")
     describe(folder / "mlm", "mlm")
 
 
-def with_what_stays(checkpoint: Path, other: Path, path: Path) -> Path:
-    """Copy a checkpoint, and add files of every kind that must not be pushed, such as a state of ``other``."""
-    shutil.copytree(checkpoint, path)
+def with_what_stays(checkpoint: Path, state: Path, copy: Path) -> Path:
+    """Copy a checkpoint, and add files of every kind that must not be pushed, such as the training state ``state``."""
+    shutil.copytree(checkpoint, copy)
     for name in ("optimizer.pt", "training_args.bin", "trainer_state.json", "model.py", ".lock", "runs/events.out"):
-        (path / name).parent.mkdir(exist_ok=True)
-        (path / name).write_bytes(b"x")
-    shutil.copytree(other, path / "checkpoint-5")
-    return path
+        local_file = copy / name
+        local_file.parent.mkdir(exist_ok=True)
+        local_file.write_bytes(b"x")
+    shutil.copytree(state, copy / "checkpoint-5")
+    return copy
 
 
-def push(call: Command, path: Path, *more: object, **options: Any) -> Done:
-    return call("push", "--model", path, "--repo", REPO, *more, **options)
+def push(call: Command, checkpoint: Path, *words: object, **options: Any) -> Done:
+    """Push a checkpoint to the repository ``REPO``."""
+    return call("push", "--model", checkpoint, "--repo", REPO, *words, **options)
 
 
 def files(hub: Hub, name: str = REPO) -> dict[str, bytes]:
+    """Return the files of a model repository."""
     return hub.repos["model", name].files
 
 
-def whole(path: Path) -> dict[str, bytes]:
-    found = {p.relative_to(path).as_posix(): p.read_bytes() for p in path.rglob("*") if p.is_file()}
-    return {name: content for name, content in found.items() if belongs(name)}
+def whole(checkpoint: Path) -> dict[str, bytes]:
+    """Read all files of a checkpoint that must be pushed."""
+    contents = {}
+    for path in checkpoint.rglob("*"):
+        name = path.relative_to(checkpoint).as_posix()
+        if path.is_file() and belongs(name):
+            contents[name] = path.read_bytes()
+    return contents

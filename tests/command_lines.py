@@ -25,48 +25,80 @@ Described = list[dict[str, Any]]
 def functions() -> Iterator[tuple[str, Callable[..., Any]]]:
     """Yield (words of the command, function) of every verb, and of every step of a verb with steps."""
     for program in PROGRAMS:
-        for verb, target in importlib.import_module(f"{program}.__main__").VERBS.items():
+        targets = importlib.import_module(f"{program}.__main__").VERBS
+        for verb, target in targets.items():
             if ":" in target:
                 yield f"{program} {verb}", load_function(target)
-            else:
-                for step, step_target in importlib.import_module(target).STEPS.items():
-                    yield f"{program} {verb} {step}", load_function(step_target)
+                continue
+            for step, step_target in importlib.import_module(target).STEPS.items():
+                yield f"{program} {verb} {step}", load_function(step_target)
+
+
+def describe_nargs(option: Option) -> str | None:
+    """Return how many values an option takes: repeated, * or +; None for one value."""
+    if not option.is_list:
+        return None
+    if Use.REPEATED in option.markers:
+        return "repeated"
+    return "*" if Use.MAY_BE_EMPTY in option.markers else "+"
+
+
+def describe_type(option: Option) -> str:
+    """Return the name of an option's type on the command line."""
+    parsed = option.marker(Parsed)
+    if parsed and os.PathLike not in parsed.accepts:  # names are text on the command line
+        return parsed.parse.__name__
+    shell_names = {bool: "switch", str: "text"}
+    return shell_names.get(option.value_type, option.value_type.__name__)
+
+
+def describe_default(option: Option) -> Any:
+    """Return the default as text, or None if the option has none."""
+    if option.default in (None, (), False, "", inspect.Parameter.empty):
+        return None
+    if isinstance(option.default, tuple):
+        return [str(value) for value in option.default]
+    return option.default and str(option.default)
+
+
+def describe_range(limits: Between | None) -> list[float | None] | None:
+    """Return the lowest and the highest value of an option. None stands for no limit."""
+    if limits is None:
+        return None
+    lowest = limits.low if math.isfinite(limits.low) else None
+    highest = limits.high if math.isfinite(limits.high) else None
+    return [lowest, highest]
 
 
 def describe_option(option: Option) -> dict[str, Any]:
-    names = {bool: "switch", str: "text"}
-    default = None if option.default in (None, (), False, "", inspect.Parameter.empty) else option.default
-    nargs = None
-    if option.is_list:
-        nargs = "repeated" if Use.REPEATED in option.markers else "*" if Use.MAY_BE_EMPTY in option.markers else "+"
-    parsed, limits = option.marker(Parsed), option.marker(Between)
-    type_name = names.get(option.value_type, option.value_type.__name__)
-    if parsed and os.PathLike not in parsed.accepts:  # names are text on the command line
-        type_name = parsed.parse.__name__
-    flags = [*option.flags, *(f"--no-{flag[2:]}" for flag in option.flags if Use.WITH_NO in option.markers)]
+    """Return all properties of an option as JSON values."""
+    flags = list(option.flags)
+    if Use.WITH_NO in option.markers:
+        flags += [f"--no-{flag[2:]}" for flag in option.flags]
     return {
         "flags": flags,
-        "type": type_name,
-        "default": [str(value) for value in default] if isinstance(default, tuple) else default and str(default),
-        "nargs": nargs,
+        "type": describe_type(option),
+        "default": describe_default(option),
+        "nargs": describe_nargs(option),
         "choices": list(option.choices) or None,
         "required": option.required,
-        "range": limits
-        and [limits.low if math.isfinite(limits.low) else None, limits.high if math.isfinite(limits.high) else None],
+        "range": describe_range(option.marker(Between)),
     }
 
 
 def describe_verbs() -> dict[str, Described]:
-    found = {}
+    """Return the sorted options of every verb."""
+    options_by_verb = {}
     for name, function in functions():
         options = [describe_option(option) for option in shell_options(verb_spec(function))]
-        found[name] = sorted(options, key=lambda option: option["flags"])
-    return found
+        options_by_verb[name] = sorted(options, key=lambda option: option["flags"])
+    return options_by_verb
 
 
 if __name__ == "__main__":
     blocks = []
     for name, options in describe_verbs().items():
-        lines = ",\n".join(f"  {json.dumps(option, ensure_ascii=False)}" for option in options)
-        blocks.append(f" {json.dumps(name)}: [\n{lines}\n ]")
+        option_lines = [f"  {json.dumps(option, ensure_ascii=False)}" for option in options]
+        block_text = ",\n".join(option_lines)
+        blocks.append(f" {json.dumps(name)}: [\n{block_text}\n ]")
     Path(__file__).with_suffix(".json").write_text("{\n" + ",\n".join(blocks) + "\n}\n", encoding="utf-8")

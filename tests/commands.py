@@ -22,6 +22,8 @@ SAMPLE = ROOT / "builders" / "sample"
 
 
 class Done(NamedTuple):
+    """A finished command: its exit code and output."""
+
     code: int
     stdout: str
     stderr: str
@@ -29,26 +31,31 @@ class Done(NamedTuple):
     @property
     def error(self) -> str:
         """The error, if stderr has one line and no other."""
-        lines = self.stderr.strip().split("\n")
-        assert self.code == 1 and len(lines) == 1 and lines[0].startswith("error: "), self.stderr
-        return lines[0].removeprefix("error: ")
+        stderr_lines = self.stderr.strip().split("\n")
+        assert self.code == 1, self.stderr
+        assert len(stderr_lines) == 1, self.stderr
+        assert stderr_lines[0].startswith("error: "), self.stderr
+        return stderr_lines[0].removeprefix("error: ")
 
 
 def error_of(done: Done) -> str:
     """Return the only error line, which is the last line of stderr. Warnings and logs may come before."""
     assert done.code == 1
-    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
-    assert done.stderr.splitlines()[-1] == line
-    return line
+    stderr_lines = done.stderr.splitlines()
+    (error_line,) = [line for line in stderr_lines if line.startswith("error: ")]
+    assert stderr_lines[-1] == error_line
+    return error_line
 
 
 def run(program: str, *words: object, code: int | None = 0) -> Done:
     """Run ``python -m PROGRAM WORDS...`` in this process. Fail if the exit code is not ``code`` (None: accept any)."""
     verbs: Mapping[str, str] = importlib.import_module(f"{program}.__main__").VERBS
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), _logging_as_it_was():
+    # The same function that ``python -m`` calls, without a new process.
+    stdout = io.StringIO()
+    stderr = io.StringIO()
+    with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr), _logging_as_it_was():
         exit_code = main(program, "", verbs, [str(word) for word in words])
-    done = Done(exit_code, out.getvalue(), err.getvalue())
+    done = Done(exit_code, stdout.getvalue(), stderr.getvalue())
     assert code is None or done.code == code, f"exit code {done.code}: {done.stderr}"
     return done
 
@@ -56,40 +63,47 @@ def run(program: str, *words: object, code: int | None = 0) -> Done:
 def parse(program: str, verb: str, *words: str) -> None:
     """Parse the words of a command without running it. Raise an error for a wrong command line."""
     target = importlib.import_module(f"{program}.__main__").VERBS[verb]
-    options = list(words)
-    if ":" not in target:
-        target = importlib.import_module(target).STEPS[options.pop(0)]
-    parse_words(verb_spec(load_function(target)), options)
+    option_words = list(words)
+    if ":" not in target:  # a verb with steps: the first word names the step
+        target = importlib.import_module(target).STEPS[option_words.pop(0)]
+    parse_words(verb_spec(load_function(target)), option_words)
 
 
 @contextlib.contextmanager
 def _logging_as_it_was() -> Iterator[None]:
     """Restore pytest's log handlers after a command, which configures logging itself."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
+    root_logger = logging.getLogger()
+    earlier_handlers = root_logger.handlers[:]
+    earlier_level = root_logger.level
     try:
         yield
     finally:
-        root.handlers[:] = handlers
-        root.setLevel(level)
+        root_logger.handlers[:] = earlier_handlers
+        root_logger.setLevel(earlier_level)
 
 
 def names(folder: Path) -> list[str]:
+    """List the names of the files and folders directly in a folder."""
     return sorted(path.name for path in folder.iterdir())
 
 
 def tree(folder: Path) -> dict[str, str]:
-    files = [path for path in folder.rglob("*") if path.is_file()]
-    return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    """Return the SHA-256 of every file below a folder, by its relative path."""
+    sha256_by_path = {}
+    for path in folder.rglob("*"):
+        if path.is_file():
+            sha256_by_path[path.relative_to(folder).as_posix()] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return sha256_by_path
 
 
 def command(program: str, *words: object) -> list[str]:
-    return [sys.executable, "-m", program, *map(str, words)]
+    """Return the words that start a command in a new process."""
+    return [sys.executable, "-m", program] + [str(word) for word in words]
 
 
 def process(program: str, *words: object, code: int | None = 0, timeout: float = 300, **environment: str) -> Done:
     """Like :func:`run`, but in a new process. ``environment``: additional variables."""
-    done = subprocess.run(
+    completed = subprocess.run(
         command(program, *words),
         cwd=ROOT,
         env=os.environ | environment,
@@ -99,22 +113,31 @@ def process(program: str, *words: object, code: int | None = 0, timeout: float =
         timeout=timeout,
         check=False,
     )
-    assert code is None or done.returncode == code, f"exit code {done.returncode}: {done.stderr}"
-    return Done(done.returncode, done.stdout, done.stderr)
+    exit_code = completed.returncode
+    assert code is None or exit_code == code, f"exit code {exit_code}: {completed.stderr}"
+    return Done(exit_code, completed.stdout, completed.stderr)
 
 
 def output(words: Sequence[object], cwd: Path = ROOT, env: Mapping[str, str] | None = None) -> str:
     """Run a program, and return its stdout. Fail with its stderr."""
-    given = [str(word) for word in words]
-    done = subprocess.run(given, cwd=cwd, env=env, capture_output=True, text=True, encoding="utf-8", check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    completed = subprocess.run(
+        [str(word) for word in words],
+        cwd=cwd,
+        env=env,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=False,
+    )
+    assert completed.returncode == 0, completed.stderr
+    return completed.stdout
 
 
 def run_python(code: str, folder: Path, env: Mapping[str, str], interpreter: Path | str = sys.executable) -> Any:
     """Run code in a new process that works in ``folder``. Return the JSON value that the code prints last."""
     # The process exits at once, because a Parquet reader of `datasets` that is stopped while it streams can abort an
     # interpreter that shuts down (issue 45214 of apache/arrow).
-    code = f"import json, os, sys\n{code}\nsys.stdout.flush()\nos._exit(0)"
+    program_text = f"import json, os, sys\n{code}\nsys.stdout.flush()\nos._exit(0)"
     folder.mkdir(exist_ok=True)
-    return json.loads(output([interpreter, "-c", code], folder, env).splitlines()[-1])
+    stdout_lines = output([interpreter, "-c", program_text], folder, env).splitlines()
+    return json.loads(stdout_lines[-1])

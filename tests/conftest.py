@@ -19,7 +19,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 if "CPU_UNITS" in os.environ:  # simulate a CPU with these units, here and in every process that tests start
     sys.path.insert(0, str(Path(__file__).parent / "cpu_units"))
-    os.environ["PYTHONPATH"] = os.pathsep.join([sys.path[0], *filter(None, [os.environ.get("PYTHONPATH")])])
+    python_path = sys.path[0]
+    if os.environ.get("PYTHONPATH"):
+        python_path += os.pathsep + os.environ["PYTHONPATH"]
+    os.environ["PYTHONPATH"] = python_path
     importlib.import_module("sitecustomize")
 
 from commands import ROOT, SAMPLE, Done, run
@@ -36,13 +39,26 @@ settings.load_profile("any machine")
 
 # Test files of half a minute or more start first. Otherwise the last worker would run such a file while others wait.
 _LONG = (
-    *("test_reproduce_models", "test_gpu", "test_peers", "test_ray", "test_fuzz_hub", "test_train"),
-    *("test_fuzz_releases", "test_publish", "test_encode", "test_release", "test_dataset_fresh", "test_export"),
-    *("test_bm25_elasticsearch", "test_fuzz_sources"),
+    "test_reproduce_models",
+    "test_gpu",
+    "test_peers",
+    "test_ray",
+    "test_fuzz_hub",
+    "test_train",
+    "test_fuzz_releases",
+    "test_publish",
+    "test_encode",
+    "test_release",
+    "test_dataset_fresh",
+    "test_export",
+    "test_bm25_elasticsearch",
+    "test_fuzz_sources",
 )
 # Files and tests that only `make test-slow` runs. Each takes many seconds, and quicker tests cover the same code.
 _SLOW = (
-    *("test_peers.py", "test_ray.py", "test_reproduce_models.py"),
+    "test_peers.py",
+    "test_ray.py",
+    "test_reproduce_models.py",
     "test_bm25.py::test_chunks_and_terms_that_are_only_looked_up_leave_nothing_out",
     "test_bm25.py::test_scores_and_order_are_lucenes",
     "test_dataset_fresh.py::test_the_module_loads_with_its_public_api_on_36",
@@ -63,11 +79,12 @@ _SLOW = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the slow tests, and let the files of ``_LONG`` start first."""
     for item in items:
         if f"{item.path.name}::{item.name}".startswith(_SLOW):
             item.add_marker(pytest.mark.slow)
-    places = {name: place for place, name in enumerate(_LONG)}
-    items.sort(key=lambda item: places.get(item.path.stem, len(places)))
+    start_order = {name: position for position, name in enumerate(_LONG)}
+    items.sort(key=lambda item: start_order.get(item.path.stem, len(start_order)))
 
 
 def pytest_xdist_auto_num_workers() -> int:
@@ -76,9 +93,14 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    reports = (report for reports in terminalreporter.stats.values() for report in reports)
-    found = {value for report in reports for name, value in getattr(report, "user_properties", ()) if name == "fuzz"}
-    for line in sorted(found):
+    """Print the counts of the fuzzers, which their tests have recorded."""
+    fuzz_lines = set()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            for name, value in getattr(report, "user_properties", ()):
+                if name == "fuzz":
+                    fuzz_lines.add(value)
+    for line in sorted(fuzz_lines):
         terminalreporter.write_line(line)
 
 
@@ -91,9 +113,9 @@ def _processes() -> None:
 @pytest.fixture(scope="module", autouse=True)
 def _signals() -> Iterator[None]:
     """Restore signal handlers after each test file, because libraries such as Ray replace the handler of SIGTERM."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    earlier_handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield
-    for number, handler in before.items():
+    for number, handler in earlier_handlers.items():
         signal.signal(number, handler)
 
 
@@ -112,21 +134,22 @@ Once = Callable[[str, Callable[[Path], object]], Path]
 @pytest.fixture(scope="session")
 def once(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Once:
     """``once(name, make)`` returns the folder that ``make(folder)`` wrote, once for all workers. Do not change it."""
-    base = tmp_path_factory.getbasetemp()
-    shared = base if worker_id == "master" else base.parent
+    worker_folder = tmp_path_factory.getbasetemp()
+    shared_folder = worker_folder if worker_id == "master" else worker_folder.parent
 
-    def made(name: str, make: Callable[[Path], object]) -> Path:
-        folder = shared / "once" / name
+    def make_once(name: str, make: Callable[[Path], object]) -> Path:
+        folder = shared_folder / "once" / name
         folder.parent.mkdir(exist_ok=True)
+        # Another worker may write the same folder now.
         with FileLock(f"{folder}.lock"):
             if not folder.exists():
-                part = folder.with_name(f"{name}.part")
-                shutil.rmtree(part, ignore_errors=True)  # another worker may have failed
-                make(part)
-                part.rename(folder)
+                partial_folder = folder.with_name(f"{name}.part")
+                shutil.rmtree(partial_folder, ignore_errors=True)  # another worker may have failed
+                make(partial_folder)
+                partial_folder.rename(folder)
         return folder
 
-    return made
+    return make_once
 
 
 @pytest.fixture(scope="session")
@@ -137,6 +160,7 @@ def whole_release(once: Once) -> Path:
 
 @pytest.fixture
 def whole_copy(whole_release: Path, tmp_path: Path) -> Path:
+    """A copy of ``whole_release`` that the test may change."""
     return Path(shutil.copytree(whole_release, tmp_path / "release"))
 
 
@@ -155,8 +179,8 @@ def sample_release(once: Once) -> Path:
 @pytest.fixture(scope="session")
 def demo_release(shared_data: Path, once: Once) -> Path:
     """A release of DuReader's published demo rows, with 89 dev questions. Do not change it."""
-    raw = shared_data / "dureader-2.0-demo"
-    return once("demo", lambda folder: run("builders", "release", "--quiet", "--raw", raw, "--out", folder))
+    demo_rows = shared_data / "dureader-2.0-demo"
+    return once("demo", lambda folder: run("builders", "release", "--quiet", "--raw", demo_rows, "--out", folder))
 
 
 @pytest.fixture(scope="session")
@@ -168,6 +192,7 @@ def datasets36() -> Path:
 
 @pytest.fixture
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give the test an empty user's cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
@@ -177,25 +202,27 @@ def settled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("builders.core.cache._SETTLED_AFTER", -1)
 
 
-_DRAWN: dict[bytes, dict[str, bytes]] = {}
+_DRAWN_FIGURES: dict[bytes, dict[str, bytes]] = {}  # by the pickled arguments of the drawing function
 
 
 @pytest.fixture
 def equal_figures_are_drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reuse the figures of an equal release, because drawing takes most of the time of a tiny publication."""
+    # Imported here, because few tests draw figures.
     from builders.check.histograms import draw
 
-    def drawn(*counted: Any) -> dict[str, bytes]:
-        key = pickle.dumps(counted)
-        if key not in _DRAWN:
-            _DRAWN[key] = draw(*counted)
-        return _DRAWN[key]
+    def draw_once(*counts: Any) -> dict[str, bytes]:
+        key = pickle.dumps(counts)
+        if key not in _DRAWN_FIGURES:
+            _DRAWN_FIGURES[key] = draw(*counts)
+        return _DRAWN_FIGURES[key]
 
-    monkeypatch.setattr("builders.publish.upload.draw", drawn)
+    monkeypatch.setattr("builders.publish.upload.draw", draw_once)
 
 
 @pytest.fixture
 def hub() -> Iterator[Hub]:
+    """An empty hub on loopback."""
     with Hub() as server:
         yield server
 
@@ -205,7 +232,7 @@ def call(hub: Hub, tmp_path: Path) -> Callable[..., Done]:
     """``call(verb, *options)`` runs a verb of baselines against ``hub``, and checks the exit code ``code``."""
     from hub_client import run_at
 
-    return lambda *words, **given: run_at(hub, tmp_path / "home", "baselines", *words, **given)
+    return lambda *words, **options: run_at(hub, tmp_path / "home", "baselines", *words, **options)
 
 
 @pytest.fixture(scope="session")
@@ -218,6 +245,7 @@ def loaded() -> Iterator[Loaded]:
 @pytest.fixture(scope="session")
 def checkpoints(once: Once) -> Path:
     """A checkpoint of each kind: dual (two weight files), cross, mlm. Do not change them."""
+    # Imported here, because torch loads slowly.
     from checkpoints import make_checkpoints
 
     return once("checkpoints", make_checkpoints)

@@ -21,6 +21,8 @@ class Fault:
 
 @dataclass
 class Stored:
+    """An index with its documents by row. A refresh copies the documents from ``waiting`` to ``shown``."""
+
     settings: dict[str, Any]
     mappings: dict[str, Any]
     waiting: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -28,6 +30,8 @@ class Stored:
 
 
 class Elasticsearch(Loopback):
+    """A server with indexes in memory. ``about``: its answer to ``GET /``."""
+
     def __init__(self, about: Any = None, product: bool = True) -> None:
         super().__init__(_Handler)
         self.about = {"version": {"number": "9.1.0"}} if about is None else about
@@ -38,6 +42,7 @@ class Elasticsearch(Loopback):
         self.authorization: str | None = None
 
     def fault(self, request: str) -> int | str | None:
+        """Return the action of the first fault that matches the request, and use the fault up once."""
         for fault in self.faults:
             if fault.times and re.fullmatch(fault.pattern, request):
                 fault.times -= 1
@@ -46,7 +51,9 @@ class Elasticsearch(Loopback):
 
 
 def _scores(index: Stored, words: list[str]) -> dict[str, float]:
-    similarity = index.settings["index"]["similarity"][index.mappings["properties"]["text"]["similarity"]]
+    """Return the scores of the rows with a word of the query, in the precision of Lucene."""
+    similarity_name = index.mappings["properties"]["text"]["similarity"]
+    similarity = index.settings["index"]["similarity"][similarity_name]
     assert similarity["type"] == "BM25"
     corpus = {row: document["text"].split() for row, document in index.shown.items()}
     scores = lucene_scores(corpus, words, similarity["k1"], similarity["b"])
@@ -56,80 +63,109 @@ def _scores(index: Stored, words: list[str]) -> dict[str, float]:
 class _Handler(Handler):
     def serve(self) -> None:
         self.path = self.path.partition("?")[0]
-        state, request, body = self.server, f"{self.command} {self.path}", self.read()
-        with state.lock:
-            state.requests.append(request)
-            action = state.fault(request)
+        server = self.server
+        request = f"{self.command} {self.path}"
+        body = self.read()
+        # The client sends requests in parallel.
+        with server.lock:
+            server.requests.append(request)
+            action = server.fault(request)
             if isinstance(action, int):
-                status, content = action, {"error": {"type": "fault", "reason": "asked for"}, "status": action}
-            elif state.authorization and self.headers.get("Authorization") != state.authorization:
-                status, content = 401, {"error": {"reason": "missing authentication credentials"}, "status": 401}
+                status = action
+                content = {"error": {"type": "fault", "reason": "asked for"}, "status": status}
+            elif server.authorization and self.headers.get("Authorization") != server.authorization:
+                status = 401
+                content = {"error": {"reason": "missing authentication credentials"}, "status": status}
             else:
                 status, content = self._answer(body, action)
+            # The request was done, and the client does not learn this.
             if action == "lose":
                 self.close_connection = True
                 return
-        product = {"X-Elastic-Product": "Elasticsearch"} if state.product else {}
-        self.reply(status, json.dumps(content).encode(), product)
+        headers = {"X-Elastic-Product": "Elasticsearch"} if server.product else {}
+        self.reply(status, json.dumps(content).encode(), headers)
 
     def _answer(self, body: bytes, action: int | str | None) -> tuple[int, Any]:
-        state = self.server
+        """Return status and content of the answer to this request."""
+        indexes = self.server.indexes
         if self.path == "/":
-            return 200, state.about
-        _, name, *rest = self.path.split("/")
-        what = (self.command, rest[0] if rest else "")
-        if what == ("PUT", ""):
-            state.indexes[name] = Stored(**json.loads(body))
-        elif what == ("DELETE", ""):  # because of ignore_unavailable
-            state.indexes.pop(name, None)
-        elif (index := state.indexes.get(name)) is None:
+            return 200, self.server.about
+        path_parts = self.path.split("/")
+        name = path_parts[1]
+        endpoint = path_parts[2] if len(path_parts) > 2 else ""
+        if (self.command, endpoint) == ("PUT", ""):
+            indexes[name] = Stored(**json.loads(body))
+            return 200, {"acknowledged": True}
+        if (self.command, endpoint) == ("DELETE", ""):  # because of ignore_unavailable
+            indexes.pop(name, None)
+            return 200, {"acknowledged": True}
+        if name not in indexes:
             return 404, {"error": {"reason": f"no such index [{name}]"}, "status": 404}
-        elif what == ("HEAD", ""):
+        return self._answer_from_index(name, endpoint, body, action)
+
+    def _answer_from_index(self, name: str, endpoint: str, body: bytes, action: int | str | None) -> tuple[int, Any]:
+        index = self.server.indexes[name]
+        route = (self.command, endpoint)
+        if route == ("HEAD", ""):
             return 200, {}
-        elif what == ("GET", "_mapping"):
+        elif route == ("GET", "_mapping"):
             return 200, {name: {"mappings": index.mappings}}
-        elif what == ("PUT", "_mapping"):
+        elif route == ("PUT", "_mapping"):
             index.mappings |= json.loads(body)
-        elif what == ("PUT", "_settings"):
+        elif route == ("PUT", "_settings"):
             index.settings["index"] |= json.loads(body)["index"]
-        elif what == ("POST", "_refresh"):
+        elif route == ("POST", "_refresh"):
+            # Documents can be found only after a refresh.
             index.shown = dict(index.waiting)
-        elif what == ("POST", "_count"):
+        elif route == ("POST", "_count"):
             return 200, {"count": len(index.shown)}
-        elif what == ("PUT", "_bulk"):
+        elif route == ("PUT", "_bulk"):
             return 200, self._bulk(index, body, action)
-        elif what == ("POST", "_msearch"):
+        elif route == ("POST", "_msearch"):
             return 200, self._msearch(index, body)
         else:
             return 405, {"error": f"Incorrect HTTP method for uri [{self.path}] and method [{self.command}]"}
         return 200, {"acknowledged": True}
 
-    def _lines(self, body: bytes) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    def _read_pairs(self, body: bytes) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+        """Read the pairs of lines of a bulk request: a head, and its document or query."""
         assert "x-ndjson" in self.headers["Content-Type"]
         assert body.endswith(b"\n")
-        lines = [json.loads(line) for line in body.splitlines()]
-        return list(zip(lines[::2], lines[1::2], strict=True))
+        objects = [json.loads(line) for line in body.splitlines()]
+        return list(zip(objects[::2], objects[1::2], strict=True))
 
     def _bulk(self, index: Stored, body: bytes, action: int | str | None) -> Any:
+        """Store documents. They can be searched after a refresh."""
         items: list[dict[str, Any]] = []
-        for number, (head, document) in enumerate(self._lines(body)):
-            row, status, error = head["index"]["_id"], 201, None
+        for number, (head, document) in enumerate(self._read_pairs(body)):
+            row = head["index"]["_id"]
+            item = {"_id": row, "status": 201}
             if action == "items" and number % 2:
-                status, error = 429, {"type": "es_rejected_execution_exception", "reason": "queue is full"}
+                item["status"] = 429
+                item["error"] = {"type": "es_rejected_execution_exception", "reason": "queue is full"}
             elif document.keys() - index.mappings["properties"].keys():
-                status, error = 400, {"type": "strict_dynamic_mapping_exception", "reason": "unknown field"}
+                item["status"] = 400
+                item["error"] = {"type": "strict_dynamic_mapping_exception", "reason": "unknown field"}
             else:
                 index.waiting[row] = document
-            items.append({"index": {"_id": row, "status": status} | ({"error": error} if error else {})})
+            items.append({"index": item})
         return {"errors": any("error" in item["index"] for item in items), "items": items}
 
     def _msearch(self, index: Stored, body: bytes) -> Any:
+        """Search an index for several queries."""
         responses: list[dict[str, Any]] = []
-        for _, query in self._lines(body):
+        for _, query in self._read_pairs(body):
+            # Elasticsearch refuses larger windows than the index allows.
             assert query["size"] <= index.settings["index"]["max_result_window"]
             assert query["sort"] == [{"_score": "desc"}, {"id": "asc"}]
-            scores = _scores(index, query["query"]["match"]["text"]["query"].split())
-            found = sorted((-score, index.shown[row]["id"]) for row, score in scores.items())[: query["size"]]
-            hits = [{"_score": None, "sort": [-score, corpus_id]} for score, corpus_id in found]
+            query_words = query["query"]["match"]["text"]["query"].split()
+            # Sort by falling score, and by id among equal scores.
+            sort_keys = []
+            for row, score in _scores(index, query_words).items():
+                sort_keys.append((-score, index.shown[row]["id"]))
+            sort_keys.sort()
+            hits = []
+            for negative_score, passage_id in sort_keys[: query["size"]]:
+                hits.append({"_score": None, "sort": [-negative_score, passage_id]})
             responses.append({"status": 200, "hits": {"hits": hits}})
         return {"responses": responses}

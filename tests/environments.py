@@ -28,31 +28,45 @@ def environment(name: str, requirements: Path, variable: str, borrow: bool = Fal
     """
     folder = Path(os.environ.get(variable) or ROOT / ".venvs" / name).absolute()
     commands = folder / ("Scripts" if os.name == "nt" else "bin")
-    stamp = folder / "requirements.sha256"
-    lent = [path for path in sys.path if Path(path).name == "site-packages"] if borrow else []
-    wanted = hashlib.sha256("\n".join([sys.version, *lent, requirements.read_text("utf-8")]).encode()).hexdigest()
+    lent_folders = [path for path in sys.path if Path(path).name == "site-packages"] if borrow else []
+    # The stamp is the SHA-256 of everything that the environment depends on.
+    stamp_path = folder / "requirements.sha256"
+    stamp_lines = [sys.version]
+    stamp_lines += lent_folders
+    stamp_lines.append(requirements.read_text("utf-8"))
+    stamp = hashlib.sha256("\n".join(stamp_lines).encode()).hexdigest()
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{folder}.lock"):  # parallel test processes share the environment
-        if not stamp.is_file() or stamp.read_text() != wanted:
+        if not stamp_path.is_file() or stamp_path.read_text() != stamp:
             shutil.rmtree(folder, ignore_errors=True)
             venv.create(folder)
-            (own,) = folder.rglob("site-packages")
-            (own / "lent.pth").write_text("".join(f"{path}\n" for path in lent), encoding="utf-8")
-            # Do not compile: most modules are never imported, and compilation takes as long as unpacking.
-            pip = [sys.executable, "-m", "pip", "--python", str(commands / "python"), "install", "--quiet"]
-            pip += ["--retries", "1", "--no-compile", "-r", str(requirements)]
-            pip += ["--no-deps"] * alone
-            result = subprocess.run(pip, capture_output=True, text=True, check=False)
-            if result.returncode and UNREACHABLE.search(result.stdout + result.stderr):
-                pytest.skip(f"{name} is not installed and no package registry can be reached")
-            assert result.returncode == 0, result.stderr
-            stamp.write_text(wanted)
+            (site_packages,) = folder.rglob("site-packages")
+            path_lines = "".join(f"{path}\n" for path in lent_folders)
+            (site_packages / "lent.pth").write_text(path_lines, encoding="utf-8")
+            install_requirements(name, commands / "python", requirements, alone=alone)
+            stamp_path.write_text(stamp)
     return commands
+
+
+def install_requirements(name: str, interpreter: Path, requirements: Path, *, alone: bool) -> None:
+    """Install packages into an environment. Skip the test if no package registry can be reached."""
+    # Do not compile: most modules are never imported, and compilation takes as long as unpacking.
+    pip_words = [sys.executable, "-m", "pip", "--python", str(interpreter), "install", "--quiet"]
+    pip_words += ["--retries", "1", "--no-compile", "-r", str(requirements)]
+    if alone:
+        pip_words.append("--no-deps")
+    completed = subprocess.run(pip_words, capture_output=True, text=True, check=False)
+    if completed.returncode and UNREACHABLE.search(completed.stdout + completed.stderr):
+        pytest.skip(f"{name} is not installed and no package registry can be reached")
+    assert completed.returncode == 0, completed.stderr
 
 
 def clean_environ() -> dict[str, str]:
     """Return this process's variables without the path to the project. Compiled modules may be written and reused."""
-    return {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE")}
+    variables = dict(os.environ)
+    variables.pop("PYTHONPATH", None)
+    variables.pop("PYTHONDONTWRITEBYTECODE", None)
+    return variables
 
 
 @contextlib.contextmanager
@@ -62,10 +76,8 @@ def small_disk(folder: Path, size: int = 1 << 20, mode: str = "rw") -> Iterator[
     Skips the test if mounting is not allowed.
     """
     folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={size},{mode}", "tmpfs", folder], capture_output=True, check=False
-    )
-    if mounted.returncode:
+    mount_words = ["mount", "-t", "tmpfs", "-o", f"size={size},{mode}", "tmpfs", str(folder)]
+    if subprocess.run(mount_words, capture_output=True, check=False).returncode:
         pytest.skip("needs the right to mount a small disk")
     try:
         yield folder
@@ -74,4 +86,5 @@ def small_disk(folder: Path, size: int = 1 << 20, mode: str = "rw") -> Iterator[
 
 
 def enlarge(disk: Path, size: int = 1 << 28) -> None:
+    """Give a small disk more space."""
     subprocess.run(["mount", "-o", f"remount,size={size}", "tmpfs", disk], check=True)

@@ -9,16 +9,18 @@ from baselines.train import trainers
 from builders.core.command import main
 from builders.core.errors import InputError
 
-failing, words = sys.argv[1], sys.argv[2:]
-norm = trainers._SeededBatches._get_grad_norm
+failing_rank = sys.argv[1]
+train_words = sys.argv[2:]
+original_get_grad_norm = trainers._SeededBatches._get_grad_norm
 
 
-def fail(self: Any, *args: Any, **given: Any) -> Any:
+def fail_at_second_step(self: Any, *args: Any, **options: Any) -> Any:
     if self.state.global_step == 1:
         raise InputError("the second step fails here")
-    return norm(self, *args, **given)
+    return original_get_grad_norm(self, *args, **options)
 
 
-if os.environ["RANK"] == failing:
-    trainers._SeededBatches._get_grad_norm = fail  # type: ignore[method-assign]
-sys.exit(main("baselines", "", VERBS, words))
+# The trainer calls this method once a step.
+if os.environ["RANK"] == failing_rank:
+    trainers._SeededBatches._get_grad_norm = fail_at_second_step  # type: ignore[method-assign]
+sys.exit(main("baselines", "", VERBS, train_words))

@@ -33,10 +33,12 @@ def first_sentence(path: Path) -> str:
 
 def list_of(paths: Iterable[Path]) -> str:
     """Return a Markdown table with a line for each file."""
-    lines = ["| file | content |", "|---|---|"]
+    table_lines = ["| file | content |", "|---|---|"]
     for path in sorted(paths):
-        lines.append(f"| `{path.relative_to(TESTS).as_posix()}` | {first_sentence(path).replace('|', chr(92) + '|')} |")
-    return "\n".join(lines)
+        name = path.relative_to(TESTS).as_posix()
+        description = first_sentence(path).replace("|", "\\|")  # a bar would end the cell
+        table_lines.append(f"| `{name}` | {description} |")
+    return "\n".join(table_lines)
 
 
 def page() -> str:

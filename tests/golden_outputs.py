@@ -22,9 +22,10 @@ BM25_SETTINGS = {"--analyzer": "words", "--stop-words": "keep", "--k1": 1.2, "--
 
 
 def bm25_options(**changes: object) -> list[object]:
-    """Return the settings of a BM25 run as words of a command. ``changes``: other values, as in ``stop_words="drop"``.
+    """Return the settings of a BM25 run as words of a command.
 
-    An option with the value None is left out.
+    ``changes``: other values and further options, as in ``stop_words="drop"`` for ``--stop-words drop``. An option with
+    the value None is left out.
     """
     settings = BM25_SETTINGS | {f"--{name.replace('_', '-')}": value for name, value in changes.items()}
     words: list[object] = []
@@ -49,307 +50,477 @@ class World:
     def runs(self, of: str = "sample_release") -> Path:
         """Write runs of dev (words, bigrams) and of train, and negatives mined from the train run."""
 
-        def make(folder: Path) -> None:
+        def write_runs(folder: Path) -> None:
             folder.mkdir()
-            words = ("bm25", "--quiet", "--release", self.get(of), "--index", folder / "index", "--out")
-            run("baselines", *words, folder / "dev.run.gz", *bm25_options())
+            release_path = self.get(of)
+            index = folder / "index"
+            run_bm25(release_path, index, folder / "dev.run.gz")
             if of == "sample_release":
-                bigrams = bm25_options(analyzer="bigrams", stop_words="drop")
-                run("baselines", *words, folder / "bigrams.run.gz", *bigrams)
-                run("baselines", *words, folder / "train.run.gz", "--split", "train", *bm25_options())
-                mined = ("--split", "train", "--run", folder / "train.run.gz", "--out", folder / "negatives.jsonl.gz")
-                run("baselines", "mine", "--quiet", "--release", self.sample, *mined)
+                run_bm25(release_path, index, folder / "bigrams.run.gz", analyzer="bigrams", stop_words="drop")
+                run_bm25(release_path, index, folder / "train.run.gz", split="train")
+                mine_negatives(self.sample, "train", folder / "train.run.gz", folder / "negatives.jsonl.gz")
 
-        return self.once(f"golden-{of}", make)
+        return self.once(f"golden-{of}", write_runs)
 
     def dev(self) -> tuple[object, ...]:
+        """Return the words of a command for the sample and its two dev runs."""
         return ("--release", self.sample, self.runs() / "dev.run.gz", self.runs() / "bigrams.run.gz")
 
     def made(self, *words: object) -> tuple[Path, Outputs]:
         """Run a verb of builders, and return the rows of its release and its printed output."""
+        # The number tells releases apart, and is a part of the printed output.
         out = self.out / f"release-{len(list(self.out.iterdir()))}"
-        return out, {"printed": printed("builders", *words, "--out", out)} | release(out)
+        report = printed("builders", *words, "--out", out)
+        return out, {"printed": report} | release(out)
 
 
-def checked(path: Path) -> Outputs:
-    tests = json.loads(run("builders", "check", "--release", path, "--format", "json", code=None).stdout)["tests"]
-    found = [[t["test"], t["level"], t["count"], [[f["where"], f["count"]] for f in t["findings"]]] for t in tests]
-    return {"check": sorted(found)}
+def run_bm25(release_path: Path, index: Path, run_path: Path, **changes: object) -> None:
+    """Write a run of BM25. ``changes``: options that differ from ``BM25_SETTINGS``."""
+    options = bm25_options(release=release_path, index=index, out=run_path, **changes)
+    run("baselines", "bm25", "--quiet", *options)
+
+
+def mine_negatives(release_path: Path, split: str, run_path: Path, negatives_path: Path, *options: object) -> None:
+    """Mine negatives from a run."""
+    words = ["--release", release_path, "--split", split, "--run", run_path, "--out", negatives_path]
+    words += options
+    run("baselines", "mine", "--quiet", *words)
+
+
+def export_within(name: str, release_path: Path, export_format: str, out: Path, *options: object) -> Outputs:
+    """Export a release, and return the files of the export with a prefix."""
+    words = ["--release", release_path, "--format", export_format, "--out", out]
+    words += options
+    run("builders", "export", "--quiet", *words)
+    return within(name, export(out))
+
+
+def checked(release_path: Path) -> Outputs:
+    """Check a release, and return the findings of each test."""
+    done = run("builders", "check", "--release", release_path, "--format", "json", code=None)
+    rows = []
+    for test in json.loads(done.stdout)["tests"]:
+        findings = [[finding["where"], finding["count"]] for finding in test["findings"]]
+        rows.append([test["test"], test["level"], test["count"], findings])
+    return {"check": sorted(rows)}
 
 
 def releases(world: World) -> Outputs:
-    found = within("sample", release(world.sample)) | checked(world.sample)
-    found["stats"] = [printed("builders", "check", "--release", world.sample)[0]["release"]]
+    """Releases of the sample with each way to cut passages, and the findings in a spoiled release."""
+    outputs = within("sample", release(world.sample)) | checked(world.sample)
+    outputs["stats"] = [printed("builders", "check", "--release", world.sample)[0]["release"]]
     for name, options in (("char", ["--unit", "char"]), ("best", ["--match", "best"]), ("64", ["--min-chars", 64])):
-        found |= within(name, world.made("release", "--raw", SAMPLE, *options)[1])
+        _, release_outputs = world.made("release", "--raw", SAMPLE, *options)
+        outputs |= within(name, release_outputs)
+    spoiled_release = make_release(world.out / "spoiled", spoiled_tables())
+    return outputs | within("spoiled", checked(spoiled_release))
+
+
+def spoiled_tables() -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """Return the tables of a release with a fault for each test of `check`."""
+    # Passages with a replacement character, with a NUL, and of a length that no model reads.
     rows = tables([*TEXTS, "\ufffd字", "\x00字", "长" * 60_000])
-    rows["corpus", "corpus"] += [rows["corpus", "corpus"][0], {"_id": "0" * 32, "title": "", "text": " "}]
-    rows["qrels", "dev"] += [rows["qrels", "dev"][0], {"query-id": "1" * 32, "corpus-id": "2" * 32, "score": 1}]
-    rows["train", "train"][1]["positive_passages"] = rows["qrels", "train"][2:3] = []
+    empty_passage = {"_id": "0" * 32, "title": "", "text": " "}
+    rows["corpus", "corpus"] += [rows["corpus", "corpus"][0], empty_passage]
+    judgment_of_nothing = {"query-id": "1" * 32, "corpus-id": "2" * 32, "score": 1}
+    rows["qrels", "dev"] += [rows["qrels", "dev"][0], judgment_of_nothing]
+    # A training question without a positive passage, and a question of train that is in dev, too.
+    rows["train", "train"][1]["positive_passages"] = []
+    rows["qrels", "train"][2:3] = []
     rows["queries", "dev"] += rows["queries", "train"][:1]
-    return found | within("spoiled", checked(make_release(world.out / "spoiled", rows)))
+    return rows
 
 
 def demo(world: World) -> Outputs:
-    path = world.get("demo_release")
-    folder = world.runs("demo_release")
-    mined = ("--split", "dev", "--run", folder / "dev.run.gz", "--out", world.out / "negatives.jsonl")
-    run("baselines", "mine", "--quiet", "--release", path, *mined)
-    found = {"dev.run": trec(folder / "dev.run.gz"), "negatives": json_rows(world.out / "negatives.jsonl")}
-    measured = ("evaluate", "--release", path, folder / "dev.run.gz")
-    found["evaluate"] = printed("baselines", *measured)
-    found["by"] = printed("baselines", *measured, "--by", "question_type", "--answers")
-    words = ("--format", "rag", "--top-k", 5, "--run", folder / "dev.run.gz", "--out", world.out / "rag")
-    run("builders", "export", "--quiet", "--release", path, *words)
-    found |= within("rag", export(world.out / "rag"))
-    return within("release", release(path)) | checked(path) | found
+    """A release of DuReader's demo rows: its run, negatives, measures and export."""
+    release_path = world.get("demo_release")
+    run_path = world.runs("demo_release") / "dev.run.gz"
+    negatives_path = world.out / "negatives.jsonl"
+    mine_negatives(release_path, "dev", run_path, negatives_path)
+    outputs = {"dev.run": trec(run_path), "negatives": json_rows(negatives_path)}
+    words = ("evaluate", "--release", release_path, run_path)
+    outputs["evaluate"] = printed("baselines", *words)
+    outputs["by"] = printed("baselines", *words, "--by", "question_type", "--answers")
+    outputs |= export_within("rag", release_path, "rag", world.out / "rag", "--top-k", 5, "--run", run_path)
+    return within("release", release(release_path)) | checked(release_path) | outputs
 
 
 def bm25(world: World) -> Outputs:
-    found: Outputs = {name: trec(world.runs() / f"{name}.run.gz") for name in ("dev", "bigrams", "train")}
-    for name, options in {
-        "characters": ["--split", "test", "--top-k", 20, *bm25_options(analyzer="characters")],
-        "both": ["--max-chars", 100, *bm25_options(analyzer="both", k1=0.9, b=0.4)],
-        "tuned": ["--tune", "train", *bm25_options(k1=None, b=None)],
-    }.items():
-        out = world.out / f"{name}.run"
-        words = ("bm25", "--quiet", "--release", world.sample, "--index", world.runs() / "index", "--out", out)
-        run("baselines", *words, *options)
-        found[name] = trec(out)
-    return found | {"tuned.json": [rounded(json.loads((world.out / "tuned.run.tuned.json").read_text()), 4)]}
+    """Runs of BM25 with each analyzer, and with tuned parameters."""
+    outputs: Outputs = {name: trec(world.runs() / f"{name}.run.gz") for name in ("dev", "bigrams", "train")}
+    changes_by_name: dict[str, dict[str, object]] = {
+        "characters": {"split": "test", "top_k": 20, "analyzer": "characters"},
+        "both": {"max_chars": 100, "analyzer": "both", "k1": 0.9, "b": 0.4},
+        "tuned": {"tune": "train", "k1": None, "b": None},
+    }
+    for name, changes in changes_by_name.items():
+        run_path = world.out / f"{name}.run"
+        run_bm25(world.sample, world.runs() / "index", run_path, **changes)
+        outputs[name] = trec(run_path)
+    tuned_parameters = json.loads((world.out / "tuned.run.tuned.json").read_text())
+    outputs["tuned.json"] = [rounded(tuned_parameters, 4)]
+    return outputs
 
 
 def mine(world: World) -> Outputs:
-    found = {"negatives": json_rows(world.runs() / "negatives.jsonl.gz")}
+    """Negatives with other options."""
+    outputs = {"negatives": json_rows(world.runs() / "negatives.jsonl.gz")}
     for name, options in {"seed": ["--seed", 1, "--negatives", 6], "margin": ["--relative-margin", 0.1]}.items():
-        out = world.out / f"{name}.jsonl"
-        words = ("--split", "train", "--run", world.runs() / "train.run.gz", "--out", out)
-        run("baselines", "mine", "--quiet", "--release", world.sample, *words, *options)
-        found[name] = json_rows(out)
-    return found
+        negatives_path = world.out / f"{name}.jsonl"
+        mine_negatives(world.sample, "train", world.runs() / "train.run.gz", negatives_path, *options)
+        outputs[name] = json_rows(negatives_path)
+    return outputs
 
 
 def measured(world: World) -> Outputs:
-    found: Outputs = {}
-    for name, words in {
-        "evaluate": ["evaluate", *world.dev()],
-        "holes": ["errors", "holes", *world.dev()],
-        "duplicates": ["errors", "duplicates", *world.dev()],
-        "compare": ["compare", *world.dev()],
-    }.items():
-        found[name] = printed("baselines", *words)
-    for name, options in {"rrf": [], "weighted": ["--method", "weighted", "--tune", "dev", "--tune-on-these"]}.items():
-        tuned = [*world.dev()[:2], "--tune-runs", *world.dev()[2:]] if options else []
-        run("baselines", "fuse", "--quiet", *world.dev()[2:], *options, *tuned, "--out", world.out / f"{name}.run")
-        found[name] = trec(world.out / f"{name}.run")
-    run("baselines", "errors", "draw", "--quiet", *world.dev()[:3], "--sample", 5, "--round", world.out / "errors")
-    found["errors"] = [(row["query-id"], row["corpus-id"]) for row in table(world.out / "errors/packages/dev-001.csv")]
-    words = ["--release", world.sample, "--table", 4, "--row", "bm25", "--one-process", "--out", world.out / "tables"]
-    rows = printed("baselines", "reproduce", *words)[0]["rows"]
-    found["reproduce"] = [[row[key] for key in ("metric", "ours", "interval", "published", "mark")] for row in rows]
-    boards = printed("baselines", "reproduce", *world.dev()[:2], "--leaderboard", *world.dev()[2:])[0]["tables"]
-    found["leaderboard"] = [
-        [board["searched"], each["model"], each["figures"]] for board in boards for each in board["models"]
-    ]
-    return found
+    """Measures, errors, fusions, tables and leaderboards of the dev runs."""
+    outputs: Outputs = {}
+    outputs["evaluate"] = printed("baselines", "evaluate", *world.dev())
+    outputs["holes"] = printed("baselines", "errors", "holes", *world.dev())
+    outputs["duplicates"] = printed("baselines", "errors", "duplicates", *world.dev())
+    outputs["compare"] = printed("baselines", "compare", *world.dev())
+    outputs |= fused(world)
+    run_paths = world.dev()[2:]
+    words = ("--release", world.sample, run_paths[0], "--sample", 5, "--round", world.out / "errors")
+    run("baselines", "errors", "draw", "--quiet", *words)
+    drawn_pairs = table(world.out / "errors/packages/dev-001.csv")
+    outputs["errors"] = [(row["query-id"], row["corpus-id"]) for row in drawn_pairs]
+    words = ("--release", world.sample, "--table", 4, "--row", "bm25", "--one-process", "--out", world.out / "tables")
+    outputs["reproduce"] = []
+    for row in printed("baselines", "reproduce", *words)[0]["rows"]:
+        outputs["reproduce"].append([row[key] for key in ("metric", "ours", "interval", "published", "mark")])
+    report = printed("baselines", "reproduce", "--release", world.sample, "--leaderboard", *run_paths)[0]
+    outputs["leaderboard"] = []
+    for board in report["tables"]:
+        for model in board["models"]:
+            outputs["leaderboard"].append([board["searched"], model["model"], model["figures"]])
+    return outputs
+
+
+def fused(world: World) -> Outputs:
+    """The dev runs fused by rank, and by tuned weights."""
+    run_paths = world.dev()[2:]
+    # Weights are tuned on the same questions, which is refused without --tune-on-these.
+    tuning = ("--method", "weighted", "--tune", "dev", "--tune-on-these", "--release", world.sample, "--tune-runs")
+    tuning += run_paths
+    outputs: Outputs = {}
+    for name, options in (("rrf", ()), ("weighted", tuning)):
+        run_path = world.out / f"{name}.run"
+        run("baselines", "fuse", "--quiet", *run_paths, *options, "--out", run_path)
+        outputs[name] = trec(run_path)
+    return outputs
 
 
 def exports(world: World) -> Outputs:
-    found: Outputs = {}
-    mined = ["--negatives", world.runs() / "negatives.jsonl.gz"]
-    runs = ["--run", *world.dev()[2:]]
-    for form, more in {
-        **{"beir": runs, "trec": runs, "official": runs, "msmarco": [], "tevatron": mined, "flagembedding": mined},
-        **{"rag": runs, "triplets": mined, "pylate": mined, "sentence-transformers": mined},
-    }.items():
-        out = world.out / form
-        run("builders", "export", "--quiet", "--release", world.sample, "--format", form, "--out", out, *more)
-        found |= within(form, export(out))
-    return found | within("copy", world.made("official", "--copy", world.out / "tevatron" / "dev.jsonl")[1])
+    """The sample in every export format, and a release from an exported copy."""
+    negatives_options = ("--negatives", world.runs() / "negatives.jsonl.gz")
+    run_options = ("--run", *world.dev()[2:])
+    options_by_format: dict[str, tuple[object, ...]] = {
+        "beir": run_options,
+        "trec": run_options,
+        "official": run_options,
+        "msmarco": (),
+        "tevatron": negatives_options,
+        "flagembedding": negatives_options,
+        "rag": run_options,
+        "triplets": negatives_options,
+        "pylate": negatives_options,
+        "sentence-transformers": negatives_options,
+    }
+    outputs: Outputs = {}
+    for name, options in options_by_format.items():
+        outputs |= export_within(name, world.sample, name, world.out / name, *options)
+    _, copy_outputs = world.made("official", "--copy", world.out / "tevatron" / "dev.jsonl")
+    return outputs | within("copy", copy_outputs)
 
 
-def sets(world: World) -> Outputs:
-    source = world.out / "source"
-    source.mkdir()
-    for name, text in {
-        "question.csv": "question_id,content\n" + "".join(f"{n},{n % 5}号疼怎么办\n" for n in range(1, 8)),
-        "answer.csv": "ans_id,question_id,content\n" + "".join(f"{n},{n // 10},休息{n % 9}天\n" for n in range(10, 80)),
+def write_medical_source(folder: Path) -> list[Path]:
+    """Write the five files of cMedQA. Return their paths."""
+    # The remainders make some texts equal.
+    questions = [f"{number},{number % 5}号疼怎么办\n" for number in range(1, 8)]
+    answers = [f"{number},{number // 10},休息{number % 9}天\n" for number in range(10, 80)]
+    content_by_name = {
+        "question.csv": "question_id,content\n" + "".join(questions),
+        "answer.csv": "ans_id,question_id,content\n" + "".join(answers),
         "dev_candidates.txt": "question_id,ans_id,cnt,label\n1,10,0,1\n1,11,1,0\n6,60,0,1\n2,99,0,1\n2,21,0,1\n",
         "test_candidates.txt": "question_id,ans_id,cnt,label\n3,30,0,1\n3,11,1,0\n",
         "train_candidates.txt": "question_id,pos_ans_id,neg_ans_id\n4,40,11\n4,41,12\n",
-        "NCPPolicies_context.csv": "docid\ttext\n" + "".join(f"d{n}\t第{n % 8}号通知。\n" for n in range(10)),
-        "NCPPolicies_train.csv": "id\tdocid\tquestion\tanswer\n"
-        + "".join(f"{n}\td{n % 11}\t第{n % 17}问是什么？\t略\n" for n in range(20)),
-    }.items():
-        (source / name).write_text(text, encoding="utf-8")
-    medical, news = [source / n for n in ("question.csv", "answer.csv")], [*source.glob("NCP*")]
-    medical += source.glob("*_candidates.txt")
-    path, found = world.made("add", "cmedqa", "--source", *medical, "--release", world.sample)
-    found = within("cmedqa", found)
-    given = ("--source", *sorted(news), "--test-size", 4, "--seed", 3)
-    path, more = world.made("add", "ccovid", *given, "--release", path)
-    found |= within("ccovid", more)
-    queries = [row for split in ("train", "dev") for row in release(world.sample)[f"queries/{split}"]]
-    translations = [f'{row["_id"]}\t"Question {n % 30}, in English"\n' for n, row in enumerate(queries)]
-    (source / "translations.tsv").write_text("".join(translations))
-    path, more = world.made("add", "crosslingual", "--source", source / "translations.tsv", "--release", path)
-    found |= within("crosslingual", more) | checked(path)
-    for name, form in (("cmedqa", "trec"), ("crosslingual", "beir"), ("crosslingual", "tevatron")):
-        out = world.out / f"{form}-{name}"
-        run("builders", "export", "--quiet", "--release", path, "--format", form, "--set", name, "--out", out)
-        found |= within(out.name, export(out))
-    out = world.out / "bm25.run"
-    words = ("--set", "crosslingual", "--index", world.runs() / "index", "--out", out)
-    run("baselines", "bm25", "--quiet", "--release", path, *words, *bm25_options())
-    return found | {"crosslingual.run": trec(out)}
+    }
+    return write_texts(folder, content_by_name)
+
+
+def write_policy_source(folder: Path) -> list[Path]:
+    """Write the two files of CCOVID. Return their paths."""
+    # Some passages and questions are equal, and document d10 does not exist.
+    passages = [f"d{number}\t第{number % 8}号通知。\n" for number in range(10)]
+    questions = [f"{number}\td{number % 11}\t第{number % 17}问是什么？\t略\n" for number in range(20)]
+    content_by_name = {
+        "NCPPolicies_context.csv": "docid\ttext\n" + "".join(passages),
+        "NCPPolicies_train.csv": "id\tdocid\tquestion\tanswer\n" + "".join(questions),
+    }
+    return write_texts(folder, content_by_name)
+
+
+def write_texts(folder: Path, content_by_name: dict[str, str]) -> list[Path]:
+    """Write texts to files of these names. Return their paths."""
+    paths = []
+    for name, content in content_by_name.items():
+        path = folder / name
+        path.write_text(content, encoding="utf-8")
+        paths.append(path)
+    return paths
+
+
+def write_translations(path: Path, release_path: Path) -> Path:
+    """Write English questions for the train and dev questions of a release. Return the path."""
+    tables_of_release = release(release_path)
+    queries = tables_of_release["queries/train"] + tables_of_release["queries/dev"]
+    text = ""
+    for number, row in enumerate(queries):
+        text += f'{row["_id"]}\t"Question {number % 30}, in English"\n'
+    path.write_text(text)
+    return path
+
+
+def sets(world: World) -> Outputs:
+    """Releases with the sets cmedqa, ccovid and crosslingual, their exports, and a run of the last set."""
+    source = world.out / "source"
+    source.mkdir()
+    medical_paths = write_medical_source(source)
+    policy_paths = write_policy_source(source)
+    # Each verb adds a set to the release of the verb before.
+    release_path, release_outputs = world.made("add", "cmedqa", "--source", *medical_paths, "--release", world.sample)
+    outputs = within("cmedqa", release_outputs)
+    policy_options = ("--source", *policy_paths, "--test-size", 4, "--seed", 3)
+    release_path, release_outputs = world.made("add", "ccovid", *policy_options, "--release", release_path)
+    outputs |= within("ccovid", release_outputs)
+    translations = write_translations(source / "translations.tsv", world.sample)
+    release_path, release_outputs = world.made(
+        "add", "crosslingual", "--source", translations, "--release", release_path
+    )
+    outputs |= within("crosslingual", release_outputs) | checked(release_path)
+    for name, export_format in (("cmedqa", "trec"), ("crosslingual", "beir"), ("crosslingual", "tevatron")):
+        out = world.out / f"{export_format}-{name}"
+        outputs |= export_within(out.name, release_path, export_format, out, "--set", name)
+    run_path = world.out / "bm25.run"
+    run_bm25(release_path, world.runs() / "index", run_path, set="crosslingual")
+    outputs["crosslingual.run"] = trec(run_path)
+    return outputs
+
+
+def fill_column(sheet: Path, column: str, value: Callable[[int], object]) -> list[dict[str, str]]:
+    """Fill in a column of a sheet with ``value(row number)``. Return the rows as they were."""
+    rows = table(sheet, "\t")
+    with open(sheet, "w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]), delimiter="\t")
+        writer.writeheader()
+        for number, row in enumerate(rows):
+            writer.writerow(row | {column: value(number)})
+    return rows
 
 
 def translated(world: World) -> Outputs:
-    step = ("annotate", "translations")
-    sheet, reviews = world.out / "packages.tsv", world.out / "reviews.tsv"
-    at = ("--release", world.sample)
+    """Packages of questions to translate, sheets for two reviewers, and the release of the reviewed translations."""
+    package_sheet = world.out / "packages.tsv"
+    words = ("--release", world.sample, "--split", "dev", "--package-size", 10, "--out", package_sheet)
+    run("builders", "annotate", "translations", "export", *words)
+    outputs = {"packages": fill_column(package_sheet, "english", lambda number: f"Question {number}")}
+    reviews_path = world.out / "reviews.tsv"
+    words = ("--release", world.sample, "--source", package_sheet, "--pairs", 5, "--out", reviews_path)
+    run("builders", "annotate", "translations", "review", *words)
+    # Two reviewers, who find every translation correct.
+    review_sheets = [reviews_path.with_suffix(f".{number}.tsv") for number in (1, 2)]
+    for sheet in review_sheets:
+        outputs[sheet.name] = fill_column(sheet, "correct", lambda number: 1)
+    words = ("--release", world.sample, "--source", package_sheet, "--pairs", 5, "--reviews", *review_sheets)
+    _, release_outputs = world.made("annotate", "translations", "import", *words)
+    return outputs | within("import", release_outputs)
 
-    def fill(path: Path, column: str, value: Callable[[int], object]) -> list[dict[str, str]]:
-        rows = table(path, "\t")
-        with open(path, "w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, list(rows[0]), delimiter="\t")
-            writer.writeheader()
-            writer.writerows({**row, column: value(number)} for number, row in enumerate(rows))
-        return rows
 
-    run("builders", *step, "export", *at, "--split", "dev", "--package-size", 10, "--out", sheet)
-    found = {"packages": fill(sheet, "english", lambda number: f"Question {number}")}
-    run("builders", *step, "review", *at, "--source", sheet, "--pairs", 5, "--out", reviews)
-    sheets = [reviews.with_suffix(f".{number}.tsv") for number in (1, 2)]
-    found |= {each.name: fill(each, "correct", lambda number: 1) for each in sheets}
-    words = ("--source", sheet, "--reviews", *sheets, "--pairs", 5)
-    return found | within("import", world.made(*step, "import", *at, *words)[1])
+def write_squad_source(path: Path, questions: list[str]) -> Path:
+    """Write questions as SQuAD's JSON, two questions to a paragraph number. Return the path."""
+    paragraphs = []
+    for number, question in enumerate(questions):
+        paragraphs.append({"context": f"第{number // 2}段：{question}的答案。", "qas": [{"question": question}]})
+    path.write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
+    return path
 
 
 def comprehension(world: World) -> Outputs:
     """Outputs of `squad` and `similar`, with near-duplicates of a dev question and contaminated training pairs."""
-
-    def source(name: str, asked: list[str]) -> Path:
-        paragraphs = [{"context": f"第{n // 2}段：{q}的答案。", "qas": [{"question": q}]} for n, q in enumerate(asked)]
-        path = world.out / f"{name}.json"
-        path.write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
-        return path
-
-    dev = [f"从城市{n}坐G1次高铁到北京站要多久" for n in "甲乙丙丁戊己庚辛"]
-    near = [dev[0].replace("G", " g") + "？", dev[1] + "呢", dev[2], *(f"怎么做{n}" for n in ("饺子", "米饭", "汤"))]
-    (world.out / "news.txt").write_text(
-        "".join(f"第{n}条新闻。{'内容，' * n}完。\n" for n in range(0, 200, 20)), "utf-8"
-    )
-    files = ("--train", source("train", [*near, *(f"别的问题{n}" for n in range(9))]), "--dev", source("dev", dev))
-    path, found = world.made("squad", *files, "--passages", world.out / "news.txt", "--cut", "all", "--dev-size", 7)
-    similar, more = world.made("similar", "--release", path)
-    found = within("squad", found) | within("similar", more) | within("similar", checked(similar))
-    pairs = [{"query": q, "pos": [f"第{n // 2}段：{q}的答案。"], "neg": dev[:1]} for n, q in enumerate(dev[::2] + near)]
-    (world.out / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
-    found["contamination"] = printed("builders", "similar", "--release", path, "--against", world.out / "pairs.jsonl")
-    return found
+    dev_questions = [f"从城市{city}坐G1次高铁到北京站要多久" for city in "甲乙丙丁戊己庚辛"]
+    # The first three are near-duplicates of dev questions.
+    close_questions = [dev_questions[0].replace("G", " g") + "？", dev_questions[1] + "呢", dev_questions[2]]
+    close_questions += ["怎么做饺子", "怎么做米饭", "怎么做汤"]
+    train_questions = close_questions + [f"别的问题{number}" for number in range(9)]
+    news_lines = [f"第{length}条新闻。{'内容，' * length}完。\n" for length in range(0, 200, 20)]
+    (world.out / "news.txt").write_text("".join(news_lines), "utf-8")
+    train_path = write_squad_source(world.out / "train.json", train_questions)
+    dev_path = write_squad_source(world.out / "dev.json", dev_questions)
+    sources = ("--train", train_path, "--dev", dev_path, "--passages", world.out / "news.txt")
+    release_path, release_outputs = world.made("squad", *sources, "--cut", "all", "--dev-size", 7)
+    outputs = within("squad", release_outputs)
+    similar_path, similar_outputs = world.made("similar", "--release", release_path)
+    outputs |= within("similar", similar_outputs) | within("similar", checked(similar_path))
+    pairs_path = world.out / "pairs.jsonl"
+    pairs_text = ""
+    for number, question in enumerate(dev_questions[::2] + close_questions):
+        passage = f"第{number // 2}段：{question}的答案。"
+        pairs_text += json.dumps({"query": question, "pos": [passage], "neg": dev_questions[:1]}) + "\n"
+    pairs_path.write_text(pairs_text)
+    outputs["contamination"] = printed("builders", "similar", "--release", release_path, "--against", pairs_path)
+    return outputs
 
 
 def drawn(world: World) -> Outputs:
-    hard = ("--hard", world.runs() / "dev.run.gz")
-    path, found = world.made("add", "samples", "--release", world.sample, "--sizes", 40, 100, "--seed", 3, *hard)
-    found = within("samples", found)
-    words = ("--quiet", "--release", path, "--extract", "sample-40-hard", "--out", world.out / "extract")
-    run("builders", "add", "samples", *words)
-    found |= within("extract", release(world.out / "extract"))
-    words = (
-        "--quiet",
-        "--release",
-        world.sample,
-        "--nano",
-        *hard,
-        "--seed",
-        3,
-        "--extract",
-        "--out",
-        world.out / "nano",
+    """Samples, extracts, a nano release, and splits by the similarity of questions."""
+    hard_options = ("--hard", world.runs() / "dev.run.gz")
+    release_path, release_outputs = world.made(
+        "add", "samples", "--release", world.sample, "--sizes", 40, 100, "--seed", 3, *hard_options
     )
+    outputs = within("samples", release_outputs)
+    extract_options = ("--extract", "sample-40-hard", "--out", world.out / "extract")
+    run("builders", "add", "samples", "--quiet", "--release", release_path, *extract_options)
+    outputs |= within("extract", release(world.out / "extract"))
+    outputs |= within("nano", make_nano(world.sample, world.out / "nano", hard_options))
+    run_path = world.out / "sample.run"
+    run_bm25(release_path, world.runs() / "index", run_path, sample="sample-100")
+    outputs["sample-100.run"] = trec(run_path)
+    vectors_path = write_query_vectors(world.out / "vectors.parquet", world.sample)
+    vector_options = ("--release", world.sample, "--embeddings", vectors_path)
+    release_path, release_outputs = world.made("add", "restrain", *vector_options, "--size", 5, 10, "--exclude", 1)
+    outputs |= within("restrain", release_outputs)
+    set_name = "restrain-5-interpolation"
+    outputs |= export_within(set_name, release_path, "msmarco", world.out / "set", "--set", set_name)
+    _, release_outputs = world.made("add", "resttest", *vector_options, "--buckets", 2)
+    return outputs | within("resttest", release_outputs)
+
+
+def make_nano(release_path: Path, out: Path, hard_options: tuple[object, ...]) -> Outputs:
+    """Extract a nano release of 10 questions and 60 passages, and return its rows."""
+    words = ("--release", release_path, "--nano", *hard_options, "--seed", 3, "--extract", "--out", out)
+    # The sample has fewer questions than a real nano release.
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("builders.add.samples.NANO_QUERIES", 10)
         patch.setattr("builders.add.samples.NANO_PASSAGES", 60)
-        run("builders", "add", "samples", *words)
-    found |= within("nano", release(world.out / "nano"))
-    words = ("--sample", "sample-100", "--index", world.runs() / "index", "--out", world.out / "sample.run")
-    run("baselines", "bm25", "--quiet", "--release", path, *words, *bm25_options())
-    found["sample-100.run"] = trec(world.out / "sample.run")
-    ids = [row["_id"] for split in ("train", "dev", "test") for row in release(world.sample)[f"queries/{split}"]]
-    vectors = [[byte - 127.5 for byte in bytes.fromhex(each)] for each in ids]
-    pq.write_table(pa.table({"_id": ids, "vector": vectors}), world.out / "vectors.parquet")
-    given = ("--release", world.sample, "--embeddings", world.out / "vectors.parquet")
-    path, more = world.made("add", "restrain", *given, "--size", 5, 10, "--exclude", 1)
-    found |= within("restrain", more)
-    words = ("--set", "restrain-5-interpolation", "--format", "msmarco", "--out", world.out / "set")
-    run("builders", "export", "--quiet", "--release", path, *words)
-    found |= within("restrain-5-interpolation", export(world.out / "set"))
-    return found | within("resttest", world.made("add", "resttest", *given, "--buckets", 2)[1])
+        run("builders", "add", "samples", "--quiet", *words)
+    return release(out)
+
+
+def write_query_vectors(path: Path, release_path: Path) -> Path:
+    """Write a vector for each question of a release, made of the bytes of its id. Return the path."""
+    tables_of_release = release(release_path)
+    query_ids = []
+    for split in ("train", "dev", "test"):
+        query_ids += [row["_id"] for row in tables_of_release[f"queries/{split}"]]
+    vectors = []
+    for query_id in query_ids:
+        vectors.append([byte - 127.5 for byte in bytes.fromhex(query_id)])
+    pq.write_table(pa.table({"_id": query_ids, "vector": vectors}), path)
+    return path
+
+
+def label_with_errors(error_share: float, package: str = "") -> Callable[[dict[str, Any]], int]:
+    """Return an annotator who labels at random, and answers this share of the package's rows the other way."""
+
+    def label(row: dict[str, Any]) -> int:
+        right_label = int(chance(row["query-id"], row["corpus-id"]) < 0.4)
+        is_wrong = row["package"] == package and chance(row["corpus-id"], row["query-id"]) < error_share
+        return right_label ^ is_wrong
+
+    return label
 
 
 def pooled(world: World) -> Outputs:
-    union, pool, round_ = world.out / "union.run", world.out / "pool.jsonl", world.out / "round"
-    step = ("builders", "annotate", "pool")
-    words = ("--release", world.sample, "--split", "dev", "--runs", *world.dev()[2:], "--depth", 10)
-    found = {"candidates": printed(*step, "candidates", *words, "--out", union), "union": trec(union)}
-    scores = [scored(union, world.out / name) for name in ("one.run", "two.run")]
-    found["select"] = printed(*step, "select", *words, "--scores", *scores, "--out", pool)
-    found["pool"] = json_rows(pool)
-    words = ("--package-size", 27, "--review-pairs", 10)
-    annotate("export", round_, "--pool", pool, "--release", world.sample, *words)
+    """A pool, and a round over this pool through all steps: packages, reviews, check, adjudication and merge."""
+    union = world.out / "union.run"
+    pool_path = world.out / "pool.jsonl"
+    words = ("annotate", "pool", "candidates", "--release", world.sample, "--split", "dev", "--depth", 10)
+    run_options = ("--runs", *world.dev()[2:])
+    outputs = {"candidates": printed("builders", *words, *run_options, "--out", union), "union": trec(union)}
+    scored_runs = [scored(union, world.out / name) for name in ("one.run", "two.run")]
+    words = ("annotate", "pool", "select", "--release", world.sample, "--split", "dev", "--depth", 10)
+    score_options = ("--scores", *scored_runs, "--out", pool_path)
+    outputs["select"] = printed("builders", *words, *run_options, *score_options)
+    outputs["pool"] = json_rows(pool_path)
+    round_path = world.out / "round"
+    words = ("--pool", pool_path, "--release", world.sample, "--package-size", 27, "--review-pairs", 10)
+    annotate("export", round_path, *words)
+    outputs |= finish_round(round_path)
+    # Only accepted labels go into the release.
+    _, release_outputs = world.made("annotate", "merge", "--round", round_path, "--release", world.sample)
+    return outputs | within("merge", release_outputs)
 
-    def label(wrong: float, package: str = "") -> Callable[[dict[str, Any]], int]:
-        return lambda row: (
-            int(chance(row["query-id"], row["corpus-id"]) < 0.4)
-            ^ (row["package"] == package and chance(row["corpus-id"], row["query-id"]) < wrong)
-        )
 
-    packages = sorted((round_ / "packages").glob("*.csv"))
-    found |= {f"round/{each.stem}": table(each) for each in packages}
-    tasks = sorted((round_ / "label-studio").glob("*.json"))
-    found |= {f"label-studio/{each.stem}": json.loads(each.read_text("utf-8")) for each in tasks}
-    for each in packages:
-        judge(round_, "anna", each, label(0.5, "dev-002"))
-    annotate("review", round_, "--reviewers", "ben", "carl")
-    for each in sorted((round_ / "reviews").rglob("*.csv")):
-        found[f"reviews/{each.parent.name}/{each.stem}"] = table(each)
-        judge(round_, each.parent.name, each, label(0.1, "dev-001"))
-    found["check"] = printed("builders", "annotate", "check", "--round", round_)
-    for package in found["check"][0]["packages"]:
+def finish_round(round_path: Path) -> Outputs:
+    """Take a round from its packages to the adjudication, and return the sheets of each step and the judgments."""
+    outputs: Outputs = {}
+    package_sheets = sorted((round_path / "packages").glob("*.csv"))
+    for sheet in package_sheets:
+        outputs[f"round/{sheet.stem}"] = table(sheet)
+    for tasks_path in sorted((round_path / "label-studio").glob("*.json")):
+        outputs[f"label-studio/{tasks_path.stem}"] = json.loads(tasks_path.read_text("utf-8"))
+    # Half of Anna's labels in the second package are wrong, so that the reviewers disagree.
+    for sheet in package_sheets:
+        judge(round_path, "anna", sheet, label_with_errors(0.5, "dev-002"))
+    annotate("review", round_path, "--reviewers", "ben", "carl")
+    for sheet in sorted((round_path / "reviews").rglob("*.csv")):
+        reviewer = sheet.parent.name
+        outputs[f"reviews/{reviewer}/{sheet.stem}"] = table(sheet)
+        judge(round_path, reviewer, sheet, label_with_errors(0.1, "dev-001"))
+    outputs["check"] = printed("builders", "annotate", "check", "--round", round_path)
+    for package in outputs["check"][0]["packages"]:
         del package["why"]  # a message
-    annotate("adjudicate", round_)
-    for each in sorted((round_ / "adjudication").glob("*.csv")):
-        found[f"adjudication/{each.stem}"] = table(each)
-        judge(round_, "dora", each, label(0))
-    said = [row for path in (round_ / "judgments").glob("*.jsonl") for row in json_rows(path)]
-    found["judgments"] = sorted(json.dumps(row | {"time": None}, sort_keys=True) for row in said)
-    return found | within("merge", world.made("annotate", "merge", "--round", round_, "--release", world.sample)[1])
+    annotate("adjudicate", round_path)
+    for sheet in sorted((round_path / "adjudication").glob("*.csv")):
+        outputs[f"adjudication/{sheet.stem}"] = table(sheet)
+        judge(round_path, "dora", sheet, label_with_errors(0))
+    # The judgments differ between runs only in their time and in their files.
+    judgment_lines = []
+    for path in (round_path / "judgments").glob("*.jsonl"):
+        for row in json_rows(path):
+            judgment_lines.append(json.dumps(row | {"time": None}, sort_keys=True))
+    outputs["judgments"] = sorted(judgment_lines)
+    return outputs
 
 
 def relabelled(world: World) -> Outputs:
-    given = ("--release", world.sample, "--negatives", world.runs() / "negatives.jsonl.gz")
-    out = world.out / "candidates.run"
-    run("builders", "annotate", "relabel", "candidates", *given, "--out", out)
-    scores = [scored(out, world.out / name) for name in ("one.run", "two.run")]
-    path, found = world.made("annotate", "relabel", "move", *given, "--scores", *scores, "--threshold", 0.8)
-    return {"candidates": trec(out)} | found | checked(path)
+    """Candidates among the negatives, and the release with the false negatives moved."""
+    inputs = ("--release", world.sample, "--negatives", world.runs() / "negatives.jsonl.gz")
+    candidates = world.out / "candidates.run"
+    run("builders", "annotate", "relabel", "candidates", *inputs, "--out", candidates)
+    scored_runs = [scored(candidates, world.out / name) for name in ("one.run", "two.run")]
+    options = ("--scores", *scored_runs, "--threshold", 0.8)
+    release_path, release_outputs = world.made("annotate", "relabel", "move", *inputs, *options)
+    return {"candidates": trec(candidates)} | release_outputs | checked(release_path)
 
 
 def official(world: World) -> Outputs:
+    """A release from the official archives, and its answers from raw rows."""
     source = write_files(world.out / "source", BOTH)
-    path, found = world.made("official", "--archive", source)
-    rows = [
-        raw_row(n, question, [[PASSAGES[0]]], [PASSAGES[each] for each in places][:3])
-        for n, (question, places) in enumerate({**TRAIN, **DEV}.items())
-    ]
-    raw = write_rows(world.out / "zhidao.train.json", rows)
-    found |= within("answers", world.made("add", "answers", "--raw", raw, "--release", path)[1])
-    return found | checked(path)
+    release_path, outputs = world.made("official", "--archive", source)
+    passage_numbers_by_question = TRAIN | DEV
+    rows = []
+    for number, (question, passage_numbers) in enumerate(passage_numbers_by_question.items()):
+        answers = [PASSAGES[passage_number] for passage_number in passage_numbers]
+        rows.append(raw_row(number, question, [[PASSAGES[0]]], answers[:3]))
+    raw_path = write_rows(world.out / "zhidao.train.json", rows)
+    _, answer_outputs = world.made("add", "answers", "--raw", raw_path, "--release", release_path)
+    return outputs | within("answers", answer_outputs) | checked(release_path)
 
 
 GROUPS: tuple[Callable[[World], Outputs], ...] = (
-    *(releases, bm25, mine, measured, exports, sets, translated, comprehension, drawn, pooled, relabelled, official),
+    releases,
+    bm25,
+    mine,
+    measured,
+    exports,
+    sets,
+    translated,
+    comprehension,
+    drawn,
+    pooled,
+    relabelled,
+    official,
     demo,
 )

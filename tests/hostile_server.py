@@ -11,6 +11,8 @@ from loopback import Handler, Loopback
 STALLS = ("silent", "drip-head", "drip-body", "endless", "endless-chunks")
 ECHOES = ("reason", "text", "json", "chunked", "header", "choice")
 _PAUSE = 0.5  # seconds between the bytes of a dripping answer
+BLOCK = b" " * (1 << 20)
+ENDLESS_BYTES = 8 << 30  # more than any client may read
 
 
 class HostileServer(Loopback):
@@ -21,7 +23,8 @@ class HostileServer(Loopback):
 
     def __init__(self, mode: str, status: int = 401) -> None:
         super().__init__(_HostileHandler)
-        self.mode, self.status = mode, status
+        self.mode = mode
+        self.status = status
         self.is_asked = False
         self.sent = 0
 
@@ -40,6 +43,7 @@ class _HostileHandler(Handler):
             self._echo(self.server.mode)
 
     def _stall(self, mode: str) -> None:
+        """Answer in a way that a client without limits waits for."""
         if mode == "silent":
             time.sleep(300)
         elif mode == "drip-head":
@@ -50,11 +54,12 @@ class _HostileHandler(Handler):
             self._drip()
         elif mode == "endless":
             self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n")
-            self._flood(b" " * (1 << 20))
+            self._flood(BLOCK)
         else:
+            # An error's body, which a client reads for its message.
             head = b"HTTP/1.1 500 Wrong\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
             self.wfile.write(head)
-            self._flood(b"%x\r\n%s\r\n" % (1 << 20, b" " * (1 << 20)))
+            self._flood(b"%x\r\n%s\r\n" % (len(BLOCK), BLOCK))
 
     def _drip(self) -> None:
         for _ in range(600):
@@ -62,21 +67,18 @@ class _HostileHandler(Handler):
             time.sleep(_PAUSE)
 
     def _flood(self, block: bytes) -> None:
-        while self.server.sent < 8 << 30:
+        while self.server.sent < ENDLESS_BYTES:
             self.wfile.write(block)
             self.server.sent += len(block)
 
     def _echo(self, mode: str) -> None:
+        """Answer with the request's Authorization header, where the mode puts it."""
         secret = self.headers.get("Authorization", "")
         target = f"{secret} {self.path}"
+        # A choice is a success, whose text may end in an output.
         status = 200 if mode == "choice" else self.server.status
         reason = target if mode == "reason" else "Wrong"
-        content = f"you sent Authorization: {target}".encode()
-        if mode == "json":
-            content = json.dumps({"error": {"message": secret, "headers": dict(self.headers)}}).encode()
-        elif mode == "choice":
-            message = {"role": "assistant", "content": f"最终得分：2 {secret}"}
-            content = json.dumps({"choices": [{"index": 0, "message": message}]}).encode()
+        content = self._content_with_secret(mode, secret, target)
         self.send_response(status, reason)
         if mode == "header":
             self.send_header("X-Error-Message", target)
@@ -85,11 +87,20 @@ class _HostileHandler(Handler):
             self.send_header("Transfer-Encoding", "chunked")
             self.end_headers()
             # The secret is split between two chunks.
-            for part in (content[:40], content[40:]):
-                self.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))
+            for chunk in (content[:40], content[40:]):
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
             self.wfile.write(b"0\r\n\r\n")
             return
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(content)
+
+    def _content_with_secret(self, mode: str, secret: str, target: str) -> bytes:
+        if mode == "json":
+            error = {"message": secret, "headers": dict(self.headers)}
+            return json.dumps({"error": error}).encode()
+        if mode == "choice":
+            message = {"role": "assistant", "content": f"最终得分：2 {secret}"}
+            return json.dumps({"choices": [{"index": 0, "message": message}]}).encode()
+        return f"you sent Authorization: {target}".encode()

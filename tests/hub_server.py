@@ -11,7 +11,7 @@ import struct
 import urllib.parse
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from loopback import Handler, Loopback
@@ -24,16 +24,23 @@ ORG = "org"
 
 @dataclass
 class Blob:
+    """The content of a file, in Git or in LFS."""
+
     content: bytes
     lfs: bool
 
     @property
     def oid(self) -> str:
         """Return the id of the Git object, which is the content or an LFS pointer."""
-        data = self.content
+        git_content = self.content
         if self.lfs:
-            data = f"version https://git-lfs.github.com/spec/v1\noid sha256:{self.sha256}\nsize {len(data)}\n".encode()
-        return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
+            pointer_lines = [
+                "version https://git-lfs.github.com/spec/v1",
+                f"oid sha256:{self.sha256}",
+                f"size {len(self.content)}",
+            ]
+            git_content = "".join(f"{line}\n" for line in pointer_lines).encode()
+        return hashlib.sha1(b"blob %d\0" % len(git_content) + git_content).hexdigest()
 
     @property
     def sha256(self) -> str:
@@ -49,6 +56,8 @@ class Commit:
 
 @dataclass
 class Repo:
+    """A repository with its commits. ``files``: contents of the last commit by path."""
+
     kind: str  # "dataset" or "model"
     name: str
     private: bool = False
@@ -58,11 +67,14 @@ class Repo:
         self.add("initial commit", {".gitattributes": Blob(b"*.parquet filter=lfs\n", False)})
 
     def add(self, message: str, files: dict[str, Blob]) -> Commit:
-        number = f"{self.kind} {self.name} {len(self.commits)} {message}"
-        self.commits.append(Commit(hashlib.sha1(number.encode()).hexdigest(), message, files))
-        return self.commits[-1]
+        """Add a commit with all files of the repository."""
+        commit_text = f"{self.kind} {self.name} {len(self.commits)} {message}"
+        commit = Commit(hashlib.sha1(commit_text.encode()).hexdigest(), message, files)
+        self.commits.append(commit)
+        return commit
 
     def at(self, revision: str) -> Commit:
+        """Return the commit of a branch or id. Raise :class:`Refused` if there is no such commit."""
         if revision in ("main", "HEAD"):
             return self.commits[-1]
         for commit in self.commits:
@@ -76,19 +88,30 @@ class Repo:
 
 
 class Refused(Exception):
+    """A request that the hub answers by an error. ``code``: the hub's name of the error."""
+
     def __init__(self, status: int, code: str = "", message: str = "") -> None:
-        self.status, self.code, self.message = status, code, message
+        self.status = status
+        self.code = code
+        self.message = message
 
 
 def entry_of(path: str, blob: Blob) -> dict[str, Any]:
+    """Return the entry of a file in lists of files."""
     entry: dict[str, Any] = {"type": "file", "oid": blob.oid, "size": len(blob.content), "path": path}
     if blob.lfs:
         entry["lfs"] = {"oid": blob.sha256, "size": len(blob.content), "pointerSize": 134}
     return entry
 
 
+def _folder_entry(path: str) -> dict[str, Any]:
+    return {"type": "directory", "oid": "0" * 40, "size": 0, "path": path}
+
+
 @dataclass
 class Fault:
+    """Requests that fail: the first ``skip`` matching requests pass, and the next ``times`` fail."""
+
     method: str
     path: re.Pattern[str]
     action: int | str  # an HTTP status, "break" (close before the request), or "lose" (do it, lose the response)
@@ -97,6 +120,8 @@ class Fault:
 
 
 class Hub(Loopback):
+    """A hub with its repositories in memory."""
+
     def __init__(self) -> None:
         super().__init__(_Handler)
         self.repos: dict[tuple[str, str], Repo] = {}
@@ -107,7 +132,9 @@ class Hub(Loopback):
         self.answer: Callable[[str, str, Answer], Answer] | None = None  # method, path, response
 
     def create(self, name: str, kind: str = "dataset", private: bool = False) -> Repo:
-        repo = self.repos[kind, name] = Repo(kind, name, private)
+        """Create a repository, or replace it by an empty one."""
+        repo = Repo(kind, name, private)
+        self.repos[kind, name] = repo
         return repo
 
     def fail(self, method: str, path: str, action: int | str, *, skip: int = 0, times: int = 10**9) -> None:
@@ -116,17 +143,24 @@ class Hub(Loopback):
 
     def environment(self, home: Path, token: str | None = WRITE) -> dict[str, str]:
         """Return the environment of a client that uses only this hub, with its caches under ``home``."""
-        environment = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "HUGGING_FACE_"))}
-        for key in ("http_proxy", "https_proxy", "all_proxy"):
-            environment.pop(key, None)
-            environment.pop(key.upper(), None)
-        environment |= {"HF_ENDPOINT": self.url, "HF_HOME": str(home), "HF_HUB_DISABLE_XET": "1"}
-        environment |= {"HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
-        environment.pop("SSL_CERT_FILE", None)  # it would take precedence over the folder
-        environment["SSL_CERT_DIR"] = str(home)  # no certificates, because loading the system's takes 0.1 s per client
-        return environment | ({"HF_TOKEN": token} if token else {})
+        # Settings and proxies of this machine would lead to another hub.
+        variables = dict(os.environ)
+        for key in os.environ:
+            if key.startswith(("HF_", "HUGGING_FACE_")) or key.lower() in ("http_proxy", "https_proxy", "all_proxy"):
+                del variables[key]
+        variables["HF_ENDPOINT"] = self.url
+        variables["HF_HOME"] = str(home)
+        variables["HF_HUB_DISABLE_XET"] = "1"
+        variables["HF_HUB_DISABLE_TELEMETRY"] = "1"
+        variables["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
+        variables.pop("SSL_CERT_FILE", None)  # it would take precedence over the folder
+        variables["SSL_CERT_DIR"] = str(home)  # no certificates, because loading the system's takes 0.1 s per client
+        if token:
+            variables["HF_TOKEN"] = token
+        return variables
 
     def fault(self, method: str, path: str) -> int | str | None:
+        """Return the action of the first fault for a request, and count the request."""
         with self.lock:
             for fault in self.faults:
                 if fault.method == method and fault.path.search(path):
@@ -161,7 +195,8 @@ ROUTES = [
 class _Handler(Handler):
     def serve(self) -> None:
         address = urllib.parse.urlsplit(self.path)
-        path, self.query = urllib.parse.unquote(address.path), urllib.parse.parse_qs(address.query)
+        path = urllib.parse.unquote(address.path)
+        self.query = urllib.parse.parse_qs(address.query)
         with self.server.lock:
             self.server.requests.append((self.command, self.path))
         action = self.server.fault(self.command, path)
@@ -172,39 +207,52 @@ class _Handler(Handler):
         try:
             if isinstance(action, int):
                 raise Refused(action, "", "a fault was asked for")
-            for method, pattern, name in ROUTES:
-                if method == self.command and (match := re.fullmatch(pattern, path)):
-                    with self.server.lock:
-                        status, content, headers = getattr(self, f"_{name}")(**match.groupdict())
-                    break
-            else:
-                raise Refused(404, "", f"no route for {self.command} {path}")
+            status, content, headers = self._route(path)
         except Refused as error:
-            status, content = error.status, json.dumps({"error": error.message}).encode()
-            headers = {"X-Error-Message": error.message} | ({"X-Error-Code": error.code} if error.code else {})
+            status, content, headers = self._error(error)
         if action == "lose":
             self._break()
             return
         if self.server.answer:
             status, content, headers = self.server.answer(self.command, path, (status, content, headers))
-            headers = {**headers, "Connection": "close"}  # so that no client waits for missing data
+            headers = headers | {"Connection": "close"}  # so that no client waits for missing data
         self.reply(status, content, headers)
+
+    def _route(self, path: str) -> Answer:
+        """Call the method of the first route that matches, with the pattern's groups as arguments."""
+        for method, pattern, name in ROUTES:
+            match = re.fullmatch(pattern, path)
+            if method == self.command and match:
+                with self.server.lock:
+                    return getattr(self, f"_{name}")(**match.groupdict())
+        raise Refused(404, "", f"no route for {self.command} {path}")
+
+    def _error(self, error: Refused) -> Answer:
+        headers = {"X-Error-Message": error.message}
+        if error.code:
+            headers["X-Error-Code"] = error.code
+        return error.status, json.dumps({"error": error.message}).encode(), headers
 
     def _break(self) -> None:
         """Reset the connection, so that the client sees an error instead of a normal end."""
+        # With a linger time of 0, close() sends a reset.
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         with contextlib.suppress(OSError):
             self.connection.close()
         self.close_connection = True
 
     def _user(self) -> str | None:
+        """Return the token of the request, or None."""
         token = self.headers.get("Authorization", "").removeprefix("Bearer ")
         if token and token not in (WRITE, READ):
             raise Refused(401, "", "Invalid credentials in Authorization header")
         return token or None
 
     def _repo(self, kind: str | None, name: str, write: bool = False) -> Repo:
-        user, repo = self._user(), self.server.repos.get((kind or "model", name))
+        """Return a repository. Refuse a user who may not read or write it."""
+        user = self._user()
+        repo = self.server.repos.get((kind or "model", name))
+        # The hub hides private repositories from users who may not read them.
         if repo is None or (repo.private and user != WRITE):
             raise Refused(404 if user else 401, "RepoNotFound", "Repository not found")
         if write and user != WRITE:
@@ -218,34 +266,55 @@ class _Handler(Handler):
         user = self._user()
         if user is None:
             raise Refused(401, "", "Invalid username or password.")
-        orgs = [{"type": "org", "name": ORG, "roleInOrg": "write" if user == WRITE else "read"}]
-        return self._json({"type": "user", "name": "someone", "fullname": "Some One", "orgs": orgs, "auth": {}})
+        role = "write" if user == WRITE else "read"
+        organisation = {"type": "org", "name": ORG, "roleInOrg": role}
+        account = {"type": "user", "name": "someone", "fullname": "Some One", "orgs": [organisation], "auth": {}}
+        return self._json(account)
 
     def _create(self) -> Any:
-        wanted = json.loads(self.body)
-        name, kind = f"{wanted.get('organization') or 'someone'}/{wanted['name']}", wanted.get("type") or "model"
+        request = json.loads(self.body)
+        name = f"{request.get('organization') or 'someone'}/{request['name']}"
+        kind = request.get("type") or "model"
         if self._user() != WRITE:
             raise Refused(403, "", f"You don't have the rights to create a {kind} under this namespace")
-        url = f"{self.server.url}/{'datasets/' if kind == 'dataset' else ''}{name}"
+        url = self._page_of(kind, name)
+        # The client treats 409 as success if the repository may exist.
         if (kind, name) in self.server.repos:
             return self._json({"error": "You already created this repo", "url": url}, 409)
-        private = wanted.get("private") or wanted.get("visibility") == "private"
-        self.server.create(name, kind, bool(private))
+        is_private = request.get("private") or request.get("visibility") == "private"
+        self.server.create(name, kind, bool(is_private))
         return self._json({"url": url, "name": name, "id": name})
 
+    def _page_of(self, kind: str, name: str) -> str:
+        folder = "datasets/" if kind == "dataset" else ""
+        return f"{self.server.url}/{folder}{name}"
+
     def _validate(self) -> Any:
-        empty = not json.loads(self.body)["content"].startswith("---\n")
-        return self._json({"errors": [], "warnings": [{"message": "empty or missing yaml metadata"}] * empty})
+        warnings = []
+        if not json.loads(self.body)["content"].startswith("---\n"):
+            warnings.append({"message": "empty or missing yaml metadata"})
+        return self._json({"errors": [], "warnings": warnings})
 
     def _info(self, kind: str, name: str, rev: str | None) -> Any:
         repo = self._repo(kind, name)
         commit = repo.at(rev or "main")
         siblings = [{"rfilename": path, "size": len(blob.content)} for path, blob in sorted(commit.files.items())]
-        return self._json(
-            {"id": name, "_id": name, "sha": commit.oid, "private": repo.private, "siblings": siblings, "tags": []}
-            | {"author": name.split("/")[0], "downloads": 0, "likes": 0, "gated": False, "disabled": False}
-            | {"lastModified": "2026-01-01T00:00:00.000Z", "createdAt": "2026-01-01T00:00:00.000Z"}
-        )
+        description = {
+            "id": name,
+            "_id": name,
+            "sha": commit.oid,
+            "private": repo.private,
+            "siblings": siblings,
+            "tags": [],
+            "author": name.split("/")[0],
+            "downloads": 0,
+            "likes": 0,
+            "gated": False,
+            "disabled": False,
+            "lastModified": "2026-01-01T00:00:00.000Z",
+            "createdAt": "2026-01-01T00:00:00.000Z",
+        }
+        return self._json(description)
 
     def _refs(self, kind: str, name: str) -> Any:
         repo = self._repo(kind, name)
@@ -254,49 +323,67 @@ class _Handler(Handler):
 
     def _tree(self, kind: str, name: str, rev: str, path: str | None) -> Any:
         files = self._repo(kind, name).at(rev).files
-        start = f"{path.strip('/')}/" if path else ""
-        below = sorted(found for found in files if found.startswith(start))
-        if start and not below:
+        prefix = f"{path.strip('/')}/" if path else ""
+        file_paths = sorted(file_path for file_path in files if file_path.startswith(prefix))
+        if prefix and not file_paths:
             raise Refused(404, "EntryNotFound", f"{path} does not exist on {rev}")
-        folders = {found.rsplit("/", depth)[0] for found in below for depth in range(1, found.count("/") + 1)}
-        entries = [entry_of(found, files[found]) for found in below]
-        entries += [{"type": "directory", "oid": "0" * 40, "size": 0, "path": each} for each in sorted(folders)]
+        # Git has no folders: a folder exists if a file is inside.
+        folders = set()
+        for file_path in file_paths:
+            for parent in PurePosixPath(file_path).parents:
+                folders.add(parent.as_posix())
+        folders.discard(".")
+        entries = [entry_of(file_path, files[file_path]) for file_path in file_paths]
+        entries += [_folder_entry(folder) for folder in sorted(folders) if folder.startswith(prefix)]
         if self.query.get("recursive", ["false"])[0].lower() not in ("true", "1"):
-            entries = [entry for entry in entries if "/" not in entry["path"][len(start) :]]
-        return self._json([entry for entry in entries if entry["path"].startswith(start)])
+            entries = [entry for entry in entries if "/" not in entry["path"][len(prefix) :]]
+        return self._json(entries)
 
     def _paths_info(self, kind: str, name: str, rev: str) -> Any:
         files = self._repo(kind, name).at(rev).files
+        # Versions of the library send the paths as JSON or as a form.
         is_json = self.headers.get("Content-Type", "").startswith("application/json")
-        wanted = json.loads(self.body)["paths"] if is_json else urllib.parse.parse_qs(self.body.decode())["paths"]
-        found = []
-        for path in [wanted] if isinstance(wanted, str) else wanted:
+        request = json.loads(self.body) if is_json else urllib.parse.parse_qs(self.body.decode())
+        requested_paths = request["paths"]
+        if isinstance(requested_paths, str):
+            requested_paths = [requested_paths]
+        entries = []
+        for path in requested_paths:
             if path in files:
-                found.append(entry_of(path, files[path]))
-            elif any(each.startswith(f"{path}/") for each in files):
-                found.append({"type": "directory", "oid": "0" * 40, "size": 0, "path": path})
-        return self._json(found)
+                entries.append(entry_of(path, files[path]))
+            elif any(file_path.startswith(f"{path}/") for file_path in files):
+                entries.append(_folder_entry(path))
+        return self._json(entries)
 
     def _preupload(self, kind: str, name: str, rev: str) -> Any:
         files = self._repo(kind, name, write=True).at(rev).files
+        ignored_paths = files[".gitignore"].content.decode().split() if ".gitignore" in files else []
         answers = []
-        ignored = files[".gitignore"].content.decode().split() if ".gitignore" in files else []
-        for asked in json.loads(self.body)["files"]:
-            lfs = asked["path"].endswith(_LFS_SUFFIXES) or asked["size"] > 10 << 20
-            there = files.get(asked["path"])
-            oid = there and (there.sha256 if there.lfs else there.oid)
-            answers.append({"path": asked["path"], "uploadMode": "lfs" if lfs else "regular"})
-            answers[-1]["shouldIgnore"] = asked["path"] in ignored
-            answers[-1] |= {"oid": oid} if oid else {}
+        for file in json.loads(self.body)["files"]:
+            path = file["path"]
+            is_large = path.endswith(_LFS_SUFFIXES) or file["size"] > 10 << 20
+            answer = {
+                "path": path,
+                "uploadMode": "lfs" if is_large else "regular",
+                "shouldIgnore": path in ignored_paths,
+            }
+            # The client does not upload a file whose id the hub has already.
+            earlier_file = files.get(path)
+            if earlier_file:
+                answer["oid"] = earlier_file.sha256 if earlier_file.lfs else earlier_file.oid
+            answers.append(answer)
         return self._json({"files": answers})
 
     def _lfs_batch(self, kind: str | None, name: str) -> Any:
         self._repo(kind, name, write=True)
         answers = []
-        for asked in json.loads(self.body)["objects"]:
-            answers.append({"oid": asked["oid"], "size": asked["size"]})
-            if asked["oid"] not in self.server.lfs:
-                answers[-1]["actions"] = {"upload": {"href": f"{self.server.url}/lfs/{asked['oid']}", "header": {}}}
+        for lfs_object in json.loads(self.body)["objects"]:
+            oid = lfs_object["oid"]
+            answer = {"oid": oid, "size": lfs_object["size"]}
+            # Without an upload action, the client knows that the hub has the object.
+            if oid not in self.server.lfs:
+                answer["actions"] = {"upload": {"href": f"{self.server.url}/lfs/{oid}", "header": {}}}
+            answers.append(answer)
         return self._json({"transfer": "basic", "objects": answers})
 
     def _lfs_put(self, oid: str) -> Any:
@@ -308,12 +395,16 @@ class _Handler(Handler):
 
     def _commit(self, kind: str, name: str, rev: str) -> Any:
         repo = self._repo(kind, name, write=True)
-        files, header = dict(repo.at(rev).files), {}
+        files = dict(repo.at(rev).files)
+        header = {}
+        # A commit is JSON lines: a header, then one line for each file.
         for line in self.body.splitlines():
             item = json.loads(line)
-            value, path = item["value"], item["value"].get("path", "")
+            value = item["value"]
+            path = value.get("path", "")
             if item["key"] == "header":
                 header = value
+                # The client names the commit that it has seen, so that no other push is lost.
                 if value.get("parentCommit", repo.commits[-1].oid) != repo.commits[-1].oid:
                     raise Refused(412, "", "A commit has happened since. Please refresh and try again.")
             elif item["key"] == "file":
@@ -325,7 +416,7 @@ class _Handler(Handler):
             elif item["key"] == "deletedFile" and files.pop(path, None) is None:
                 raise Refused(404, "EntryNotFound", f"A file with this name doesn't exist: {path}")
         commit = repo.add(header["summary"], files)
-        url = f"{self.server.url}/{'datasets/' if kind == 'dataset' else ''}{name}/commit/{commit.oid}"
+        url = f"{self._page_of(kind, name)}/commit/{commit.oid}"
         return self._json({"success": True, "commitOid": commit.oid, "commitUrl": url, "hookOutput": ""})
 
     def _resolve(self, kind: str | None, name: str, rev: str, path: str) -> Any:
@@ -334,15 +425,21 @@ class _Handler(Handler):
             raise Refused(404, "EntryNotFound", f"Entry not found: {path}")
         blob = commit.files[path]
         etag = blob.sha256 if blob.lfs else blob.oid
-        headers = {"ETag": f'"{etag}"', "X-Repo-Commit": commit.oid, "Accept-Ranges": "bytes"}
-        headers["Content-Type"] = "application/octet-stream"
+        headers = {
+            "ETag": f'"{etag}"',
+            "X-Repo-Commit": commit.oid,
+            "Accept-Ranges": "bytes",
+            "Content-Type": "application/octet-stream",
+        }
         if blob.lfs:
             headers |= {"X-Linked-Etag": f'"{etag}"', "X-Linked-Size": str(len(blob.content))}
-        match = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
-        if not match:
+        requested_range = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+        if not requested_range:
             return 200, blob.content, headers
-        first, last = int(match[1]), min(int(match[2] or len(blob.content)), len(blob.content) - 1)
-        if first >= len(blob.content):
+        size = len(blob.content)
+        first_byte = int(requested_range[1])
+        last_byte = min(int(requested_range[2] or size), size - 1)
+        if first_byte >= size:
             raise Refused(416, "", "Range not satisfiable")
-        headers["Content-Range"] = f"bytes {first}-{last}/{len(blob.content)}"
-        return 206, blob.content[first : last + 1], headers
+        headers["Content-Range"] = f"bytes {first_byte}-{last_byte}/{size}"
+        return 206, blob.content[first_byte : last_byte + 1], headers

@@ -24,44 +24,76 @@ from typing import Any, Self
 
 from commands import ROOT, Done
 
+# The modules that trainings import.
 TRAINING = (
-    *("datasets", "duckdb", "faiss", "jieba", "matplotlib.backends.backend_agg", "matplotlib.figure", "torch._dynamo"),
-    *("sentence_transformers.cross_encoder", "transformers.models.bert.modeling_bert"),
-    *("baselines.train.training", "baselines.reproduce.run_tables"),
+    "datasets",
+    "duckdb",
+    "faiss",
+    "jieba",
+    "matplotlib.backends.backend_agg",
+    "matplotlib.figure",
+    "torch._dynamo",
+    "sentence_transformers.cross_encoder",
+    "transformers.models.bert.modeling_bert",
+    "baselines.train.training",
+    "baselines.reproduce.run_tables",
 )
+# The modules that annotation rounds import.
 ANNOTATION = (
-    *("filelock", "multiprocessing", "openai.resources.chat.completions", "pandas", "pyarrow.parquet", "rensa", "tqdm"),
-    *("statsmodels.stats.inter_rater", "builders.__main__", "builders.annotate", "builders.similar.remove"),
+    "filelock",
+    "multiprocessing",
+    "openai.resources.chat.completions",
+    "pandas",
+    "pyarrow.parquet",
+    "rensa",
+    "tqdm",
+    "statsmodels.stats.inter_rater",
+    "builders.__main__",
+    "builders.annotate",
+    "builders.similar.remove",
 )
-_POINTS = {"open", "write", "flush", "close", "fsync", "replace", "rename", "unlink", "remove", "mkdir", "rmdir"}
-_POINTS |= {"connect", "send", "sendall", "recv", "recv_into"}
+_FILE_CALLS = {"open", "write", "flush", "close", "fsync", "replace", "rename", "unlink", "remove", "mkdir", "rmdir"}
+_CONNECTION_CALLS = {"connect", "send", "sendall", "recv", "recv_into"}
+# The functions whose calls are points.
+_POINTS = _FILE_CALLS | _CONNECTION_CALLS
 
 
 class Started:
-    def __init__(self, loaded: subprocess.Popen[str]) -> None:
-        assert loaded.stdout
-        self._answers = loaded.stdout
-        self.pid = int(self._answers.readline())
-        self._code: int | None = None
+    """A command that was started in a fork of :class:`Loaded`."""
+
+    def __init__(self, forking_process: subprocess.Popen[str]) -> None:
+        assert forking_process.stdout
+        self._answer_lines = forking_process.stdout
+        self.pid = int(self._answer_lines.readline())
+        self._exit_code: int | None = None
 
     def poll(self) -> int | None:
-        return None if Path("/proc", str(self.pid)).exists() else self.wait()
+        """Return the exit code, or None while the command runs."""
+        if Path("/proc", str(self.pid)).exists():
+            return None
+        return self.wait()
 
     def wait(self) -> int:
-        if self._code is None:
-            self._code = int(self._answers.readline())
-        return self._code
+        """Return the exit code when the command has ended."""
+        if self._exit_code is None:
+            self._exit_code = int(self._answer_lines.readline())
+        return self._exit_code
 
 
 class Loaded:
     """The process that forks, for a ``with`` block. It runs one command at a time."""
 
     def __init__(self, modules: Sequence[str] = TRAINING, **environment: str) -> None:
-        path = os.pathsep.join([str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
-        variables = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"} | environment
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        script = [sys.executable, __file__, *modules]
-        self._process = subprocess.Popen(script, cwd=ROOT, env=variables, text=True, **pipes)
+        python_path = os.pathsep.join([str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
+        variables = os.environ | {"PYTHONPATH": python_path, "OMP_NUM_THREADS": "1"} | environment
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, *modules],
+            cwd=ROOT,
+            env=variables,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -74,37 +106,50 @@ class Loaded:
     ) -> Started:
         """Start ``python -m WORDS...`` with the variables of ``environment`` and of this process."""
         assert self._process.stdin
-        asked = {"words": [str(word) for word in words], "environment": os.environ | environment, "at": at}
-        self._process.stdin.write(json.dumps(asked | {"stdout": str(stdout), "stderr": str(stderr)}) + "\n")
+        request = {
+            "words": [str(word) for word in words],
+            "environment": os.environ | environment,
+            "stdout": str(stdout),
+            "stderr": str(stderr),
+            "at": at,
+        }
+        self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
         return Started(self._process)
 
     def run(self, *words: object, code: int | None = 0, at: int | None = None, **environment: str) -> Done:
+        """Run ``python -m WORDS...`` to its end. Fail if the exit code is not ``code`` (None: accept any)."""
         with tempfile.TemporaryDirectory() as folder:
-            out, err = Path(folder, "out"), Path(folder, "err")
-            found = self.start(*words, stdout=out, stderr=err, at=at, **environment).wait()
-            done = Done(found, out.read_text("utf-8"), err.read_text("utf-8"))
+            stdout_path = Path(folder, "out")
+            stderr_path = Path(folder, "err")
+            started = self.start(*words, stdout=stdout_path, stderr=stderr_path, at=at, **environment)
+            exit_code = started.wait()
+            done = Done(exit_code, stdout_path.read_text("utf-8"), stderr_path.read_text("utf-8"))
         assert code is None or done.code == code, f"exit code {done.code}: {done.stderr}"
         return done
 
 
-def _command(words: list[str], environment: dict[str, str], stdout: str, stderr: str, at: int | None) -> None:
+def _run_command(words: list[str], environment: dict[str, str], stdout: str, stderr: str, at: int | None) -> None:
+    """Run a command in this process, which is a fork, with the request's variables and output files."""
     os.setsid()
     os.environ.clear()
     os.environ.update(environment)
-    flags = os.O_WRONLY | os.O_CREAT
-    for number, stream in enumerate((os.open(os.devnull, os.O_RDWR), os.open(stdout, flags), os.open(stderr, flags))):
-        os.dup2(stream, number)
+    # Replace stdin, stdout and stderr, whose numbers are 0, 1 and 2.
+    write_flags = os.O_WRONLY | os.O_CREAT
+    os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+    os.dup2(os.open(stdout, write_flags), 1)
+    os.dup2(os.open(stderr, write_flags), 2)
     sys.argv[1:] = words[1:]
     points = count(1)
 
-    def note(_: object, event: str, called: Any) -> None:
-        if event == "c_call" and called.__name__ in _POINTS and next(points) == at:
+    def count_point(_: object, event: str, function: Any) -> None:
+        is_point = event == "c_call" and function.__name__ in _POINTS
+        if is_point and next(points) == at:
             os.kill(os.getpid(), signal.SIGKILL)
 
     if at is not None:
-        threading.setprofile(note)
-        sys.setprofile(note)
+        threading.setprofile(count_point)
+        sys.setprofile(count_point)
     try:
         runpy.run_module(words[0], run_name="__main__", alter_sys=True)
     finally:
@@ -115,17 +160,20 @@ def _command(words: list[str], environment: dict[str, str], stdout: str, stderr:
 
 
 def _main() -> None:
-    for name in sys.argv[1:]:
-        importlib.import_module(name)
+    """Import the modules of the command line, and fork for each line of stdin."""
+    for module_name in sys.argv[1:]:
+        importlib.import_module(module_name)
     importlib.import_module("builders.core.words").cutter()  # loads its dictionary
     gc.collect()
     gc.freeze()  # the garbage collector of a fork skips the loaded objects
     for line in sys.stdin:
-        if not (child := os.fork()):
-            _command(**json.loads(line))
+        child_pid = os.fork()
+        if child_pid == 0:
+            _run_command(**json.loads(line))
             sys.exit()
-        print(child, flush=True)
-        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+        print(child_pid, flush=True)
+        _, wait_status = os.waitpid(child_pid, 0)
+        print(os.waitstatus_to_exitcode(wait_status), flush=True)
     os._exit(0)
 
 

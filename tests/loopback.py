@@ -29,11 +29,14 @@ class Loopback(ThreadingHTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
+    """A request's handler. Subclasses answer a request of any method in ``serve``."""
+
     server: Any
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
 
     def serve(self) -> None:
+        """Answer a request."""
         raise NotImplementedError
 
     def do_GET(self) -> None:
@@ -42,18 +45,24 @@ class Handler(BaseHTTPRequestHandler):
     do_POST = do_PUT = do_HEAD = do_DELETE = do_GET
 
     def read(self) -> bytes:
+        """Return the request's body."""
         if self.headers.get("Transfer-Encoding") != "chunked":
-            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        parts = []
-        while size := int(self.rfile.readline(), 16):
-            parts.append(self.rfile.read(size))
+            body_size = int(self.headers.get("Content-Length") or 0)
+            return self.rfile.read(body_size)
+        # A chunk is its size in hexadecimal digits, a line end, its bytes, and a line end. A chunk of 0 bytes is last.
+        chunks = []
+        while True:
+            chunk_size = int(self.rfile.readline(), 16)
+            chunks.append(self.rfile.read(chunk_size))
             self.rfile.readline()
-        self.rfile.readline()
-        return b"".join(parts)
+            if chunk_size == 0:
+                return b"".join(chunks)
 
     def reply(self, status: int, content: bytes, headers: dict[str, str]) -> None:
+        """Send an answer. ``headers`` replace the default headers of a JSON answer."""
+        default_headers = {"Content-Type": "application/json", "Content-Length": str(len(content))}
         self.send_response(status)
-        for key, value in {"Content-Type": "application/json", "Content-Length": str(len(content)), **headers}.items():
+        for key, value in (default_headers | headers).items():
             self.send_header(key, value)
         self.end_headers()
         if self.command != "HEAD":
@@ -79,14 +88,18 @@ class Chat(Loopback):
 
     @property
     def prompts(self) -> list[str]:
-        return [sent["messages"][0]["content"] for sent, _ in self.asked]
+        """The prompt of every request."""
+        return [body["messages"][0]["content"] for body, _ in self.asked]
 
 
 class _ChatHandler(Handler):
     def serve(self) -> None:
-        sent = json.loads(self.read())
-        self.server.asked.append((sent, self.headers.get("Authorization", "")))
-        found = self.server.answer(sent["messages"][0]["content"])
-        choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": found}}
+        body = json.loads(self.read())
+        self.server.asked.append((body, self.headers.get("Authorization", "")))
+        prompt = body["messages"][0]["content"]
+        answer = self.server.answer(prompt)
+        choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": answer}}
         content = json.dumps({"choices": [choice]}).encode()
-        self.reply(found if isinstance(found, int) else 200, content, {"retry-after-ms": "1"})
+        status = answer if isinstance(answer, int) else 200
+        # The client waits one millisecond before it repeats a refused request.
+        self.reply(status, content, {"retry-after-ms": "1"})

@@ -26,10 +26,12 @@ def unpack(folder: Path) -> Path:
 
 
 def expected(folder: Path) -> dict[str, Any]:
+    """Return Paddle's outputs."""
     return json.loads((folder / "expected.json").read_text(encoding="utf-8"))
 
 
 def convert(folder: Path, params: str, out: Path, *more: object, code: int = 0) -> Done:
+    """Convert the parameters in a folder to a model ``out``."""
     words = ["--params", folder / params, "--config", folder / "ernie_config.json", "--vocab", folder / "vocab.txt"]
     return run("baselines", "convert", "--quiet", *words, "--out", out, *more, code=code)
 
@@ -48,13 +50,20 @@ def official(once: Once) -> Path:
 
 @pytest.fixture
 def parameters(official: Path, tmp_path: Path) -> Path:
+    """A copy of ``official`` that the test may change."""
     return Path(shutil.copytree(official, tmp_path / "official"))
 
 
 # Chinese characters as BERT defines them: the CJK blocks, without kana and hangul.
 CHINESE = [
-    *[(0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F)],
-    *[(0x2B740, 0x2B81F), (0x2B820, 0x2CEAF), (0xF900, 0xFAFF), (0x2F800, 0x2FA1F)],
+    (0x4E00, 0x9FFF),
+    (0x3400, 0x4DBF),
+    (0x20000, 0x2A6DF),
+    (0x2A700, 0x2B73F),
+    (0x2B740, 0x2B81F),
+    (0x2B820, 0x2CEAF),
+    (0xF900, 0xFAFF),
+    (0x2F800, 0x2FA1F),
 ]
 ASCII_PUNCTUATION = set("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
 Input = tuple[list[str], list[int]]  # pieces, types
@@ -62,58 +71,73 @@ Input = tuple[list[str], list[int]]  # pieces, types
 
 def words(text: str) -> list[str]:
     """Split a text without spaces into words: lower case, no accents, punctuation and Chinese characters apart."""
-    spaced = ""
+    spaced_text = ""
     for character in text.replace(" ", ""):
-        kind = unicodedata.category(character)
-        if character in "\t\n\r" or kind == "Zs":
-            spaced += " "
+        category = unicodedata.category(character)
+        if character in "\t\n\r" or category == "Zs":
+            spaced_text += " "
         elif any(low <= ord(character) <= high for low, high in CHINESE):
-            spaced += f" {character} "
-        elif not kind.startswith("C") and character != "\ufffd":
-            spaced += character
-    found = []
-    for word in spaced.split():
-        bare = unicodedata.normalize("NFD", word.lower())
-        parted = ""
-        for character in bare:
-            if character in ASCII_PUNCTUATION or unicodedata.category(character).startswith("P"):
-                parted += f" {character} "
-            elif unicodedata.category(character) != "Mn":
-                parted += character
-        found += parted.split()
-    return found
+            spaced_text += f" {character} "
+        elif not category.startswith("C") and character != "\ufffd":
+            spaced_text += character
+    split_words: list[str] = []
+    for word in spaced_text.split():
+        split_words += split_word(word)
+    return split_words
+
+
+def split_word(word: str) -> list[str]:
+    """Split a word at its punctuation. Letters become lower case and lose their accents."""
+    spaced_word = ""
+    # NFD makes an accent a character of its own, of the category Mn.
+    for character in unicodedata.normalize("NFD", word.lower()):
+        category = unicodedata.category(character)
+        if character in ASCII_PUNCTUATION or category.startswith("P"):
+            spaced_word += f" {character} "
+        elif category != "Mn":
+            spaced_word += character
+    return spaced_word.split()
 
 
 def pieces(text: str, vocabulary: set[str]) -> list[str]:
     """Split a text by greedy WordPiece, the longest piece first. A word without pieces, or too long, is [UNK]."""
-    found: list[str] = []
+    text_pieces: list[str] = []
     for word in words(text):
-        parts: list[str] = []
+        word_pieces: list[str] = []
         rest = word
         while rest and len(word) <= 100:
-            mark = "##" if parts else ""
-            fits = [end for end in range(len(rest), 0, -1) if mark + rest[:end] in vocabulary]
-            if not fits:
+            prefix = "##" if word_pieces else ""
+            piece_ends = [end for end in range(len(rest), 0, -1) if prefix + rest[:end] in vocabulary]
+            if not piece_ends:
                 break
-            parts.append(mark + rest[: fits[0]])
-            rest = rest[fits[0] :]
-        found += ["[UNK]"] if rest else parts
-    return found
+            longest_end = piece_ends[0]
+            word_pieces.append(prefix + rest[:longest_end])
+            rest = rest[longest_end:]
+        text_pieces += ["[UNK]"] if rest else word_pieces
+    return text_pieces
 
 
 def query_input(text: str, vocabulary: set[str], length: int = 32) -> Input:
-    body = pieces(text, vocabulary)[: length - 2]
-    return ["[CLS]", *body, "[SEP]"], [0] * (len(body) + 2)
+    """Return the official reader's input of a query, cut to a length."""
+    query_pieces = pieces(text, vocabulary)[: length - 2]
+    return ["[CLS]", *query_pieces, "[SEP]"], [0] * (len(query_pieces) + 2)
 
 
 def passage_input(text: str, vocabulary: set[str], length: int = 384) -> Input:
-    body = pieces(text, vocabulary)[: length - 3]
-    return ["[CLS]", "[SEP]", *body, "[SEP]"], [0, 0, *[1] * (len(body) + 1)]
+    """Return the official reader's input of a passage, which follows an empty first segment."""
+    passage_pieces = pieces(text, vocabulary)[: length - 3]
+    types = [0, 0] + [1] * (len(passage_pieces) + 1)
+    return ["[CLS]", "[SEP]", *passage_pieces, "[SEP]"], types
 
 
 def pair_input(query: str, text: str, vocabulary: set[str], length: int = 384) -> Input:
-    first, second = pieces(query, vocabulary), pieces(text, vocabulary)
-    while len(first) + len(second) > length - 3:
-        (first if len(first) > len(second) else second).pop()
-    types = [*[0] * (len(first) + 2), *[1] * (len(second) + 1)]
-    return ["[CLS]", *first, "[SEP]", *second, "[SEP]"], types
+    """Return the official reader's input of a query and a passage. The longer of the two is cut first."""
+    query_pieces = pieces(query, vocabulary)
+    passage_pieces = pieces(text, vocabulary)
+    while len(query_pieces) + len(passage_pieces) > length - 3:
+        if len(query_pieces) > len(passage_pieces):
+            query_pieces.pop()
+        else:
+            passage_pieces.pop()
+    types = [0] * (len(query_pieces) + 2) + [1] * (len(passage_pieces) + 1)
+    return ["[CLS]", *query_pieces, "[SEP]", *passage_pieces, "[SEP]"], types

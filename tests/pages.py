@@ -23,6 +23,8 @@ NOT_RUN = re.compile(r"\(not run: .+\)")
 
 
 class Block(NamedTuple):
+    """A code block of a page. ``note``: the text after the language, such as ``(not run: needs a GPU)``."""
+
     language: str
     note: str
     text: str
@@ -33,41 +35,58 @@ class Block(NamedTuple):
 
 
 def blocks(page: Path) -> list[Block]:
-    found = re.findall(r"^```(\w+) ?([^\n]*)\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    return [Block(*each) for each in found]
+    """Return the code blocks of a page."""
+    pattern = re.compile(r"^```(\w+) ?([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+    page_text = page.read_text(encoding="utf-8")
+    return [Block(language, note, text) for language, note, text in pattern.findall(page_text)]
 
 
 def lines(text: str) -> Iterator[list[str]]:
     """Return the words of each command of a bash block, without comments, with joined lines and expanded ``$NAME``."""
-    values: dict[str, str] = {}
+    variables: dict[str, str] = {}
     for line in text.replace("\\\n", " ").splitlines():
-        words = shlex.split(string.Template(line).safe_substitute(values), comments=True)
+        words = shlex.split(string.Template(line).safe_substitute(variables), comments=True)
         if words and all(re.match(r"\w+=", word) for word in words):
-            values |= dict(word.rstrip(";").split("=", 1) for word in words)
+            # A line of assignments, such as: RAW=data; OUT=release
+            for assignment in words:
+                name, value = assignment.rstrip(";").split("=", 1)
+                variables[name] = value
         elif words:
             yield words
 
 
 def is_ours(words: list[str]) -> bool:
+    """True if a command runs a verb of the project."""
     return words[:2] == ["python", "-m"] and words[2] in ("builders", "baselines")
 
 
+def expand_wildcards(words: list[str]) -> list[str]:
+    """Replace each word that matches paths by these paths, like a shell."""
+    expanded_words: list[str] = []
+    for word in words:
+        matching_paths = sorted(glob.glob(word))
+        expanded_words += matching_paths or [word]
+    return expanded_words
+
+
 def shell(text: str) -> str:
-    printed = ""
-    for words in lines(text):
-        words = [each for word in words for each in (sorted(glob.glob(word)) or [word])]
+    """Run the commands of a bash block. Return what they print."""
+    stdout = ""
+    for line_words in lines(text):
+        words = expand_wildcards(line_words)
         if is_ours(words):
-            printed += run(*words[2:]).stdout
+            stdout += run(*words[2:]).stdout
         else:
-            printed += output(words, Path.cwd())
-    return printed
+            stdout += output(words, Path.cwd())
+    return stdout
 
 
 def python(text: str, names: dict[str, object]) -> str:
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out):
+    """Run a Python block with these global names. Return what it prints."""
+    stdout = io.StringIO()
+    with contextlib.redirect_stdout(stdout):
         exec(compile(text, "block", "exec"), names)
-    return out.getvalue()
+    return stdout.getvalue()
 
 
 def shows(block: str, printed: str) -> bool:
@@ -76,24 +95,33 @@ def shows(block: str, printed: str) -> bool:
     for line in block.splitlines():
         if line == "...":
             pattern += r"(?:.*\n)*?"
+        elif line.endswith("..."):
+            pattern += re.escape(line.removesuffix("...")) + r".*\n"
         else:
-            pattern += re.escape(line.removesuffix("...")) + (r".*\n" if line.endswith("...") else r"\n")
+            pattern += re.escape(line) + r"\n"
     return re.fullmatch(pattern, printed) is not None
 
 
 def chromium() -> str | None:
-    names = ("chromium", "chromium-browser", "google-chrome")
-    return next((found for found in map(shutil.which, names) if found), None)
+    """Return the path of an installed Chromium or Chrome, or None."""
+    for program in ("chromium", "chromium-browser", "google-chrome"):
+        program_path = shutil.which(program)
+        if program_path:
+            return program_path
+    return None
 
 
 def look(command: str, url: str, profile: Path) -> str:
-    words = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
-    words += ["--disable-background-networking", "--disable-component-update", f"--user-data-dir={profile}"]
-    words += ["--virtual-time-budget=60000", "--dump-dom", url]
-    return subprocess.run([command, *words], capture_output=True, text=True, timeout=400, check=True).stdout
+    """Return the page at a URL as a headless Chromium shows it, in HTML."""
+    words = [command, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
+    words += ["--disable-sync", "--disable-background-networking", "--disable-component-update"]
+    words += [f"--user-data-dir={profile}", "--virtual-time-budget=60000", "--dump-dom", url]
+    return subprocess.run(words, capture_output=True, text=True, timeout=400, check=True).stdout
 
 
 class Seen(HTMLParser):
+    """The tags and the text of an HTML page."""
+
     def __init__(self, content: str) -> None:
         super().__init__()
         self.tags: list[tuple[str, dict[str, str | None]]] = []

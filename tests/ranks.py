@@ -18,36 +18,47 @@ from typing import NoReturn
 import torch
 
 
-def train(rank: int, world: int, port: int, module: str, words: list[str]) -> NoReturn:
-    own = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    os.environ.update({name: str(value) for name, value in own.items()})
+def run_rank(rank: int, world_size: int, port: int, module: str, words: list[str]) -> NoReturn:
+    """Run one process of a job in this process, which is a fork."""
+    os.environ["RANK"] = str(rank)
+    os.environ["LOCAL_RANK"] = str(rank)
+    os.environ["WORLD_SIZE"] = str(world_size)
+    os.environ["MASTER_ADDR"] = "127.0.0.1"
+    os.environ["MASTER_PORT"] = str(port)
     sys.argv[1:] = words
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
-    except SystemExit as end:
-        threads = [path.read_text() for path in Path("/proc/self/task").glob("*/comm")]
-        sys.exit(end.code or int(any("gloo" in name for name in threads)))
+    except SystemExit as program_exit:
+        thread_names = [path.read_text() for path in Path("/proc/self/task").glob("*/comm")]
+        has_gloo_thread = any("gloo" in thread_name for thread_name in thread_names)
+        sys.exit(program_exit.code or int(has_gloo_thread))
     sys.exit(f"{module} has not exited")
 
 
+def find_free_port() -> int:
+    """Return a port of this machine that no process uses."""
+    with socket.socket() as free_socket:
+        free_socket.bind(("127.0.0.1", 0))
+        return int(free_socket.getsockname()[1])
+
+
 torch.set_num_threads(1)
-for world, module, words in json.loads(sys.argv[1]):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    ranks = {}
-    for rank in range(world):
+for world_size, module, words in json.loads(sys.argv[1]):
+    port = find_free_port()
+    rank_of_pid = {}
+    for rank in range(world_size):
         pid = os.fork()
-        if not pid:
-            train(rank, world, port, module, words)
-        ranks[pid] = rank
-    failed = ""
-    while ranks:
+        if pid == 0:
+            run_rank(rank, world_size, port, module, words)
+        rank_of_pid[pid] = rank
+    first_failure = ""
+    while rank_of_pid:
         pid, status = os.wait()
-        rank = ranks.pop(pid)
-        if status and not failed:
-            failed = f"process {rank} of {world}: status {status} ({' '.join(words[:2])})"
-            for other in ranks:
-                os.kill(other, signal.SIGTERM)  # as torchrun
-    if failed:
-        sys.exit(failed)
+        rank = rank_of_pid.pop(pid)
+        if status and not first_failure:
+            first_failure = f"process {rank} of {world_size}: status {status} ({' '.join(words[:2])})"
+            # Like torchrun, end all processes as soon as one fails.
+            for running_pid in rank_of_pid:
+                os.kill(running_pid, signal.SIGTERM)
+    if first_failure:
+        sys.exit(first_failure)

@@ -35,32 +35,51 @@ QUESTIONS = {
 
 
 def md5(text: str) -> str:
+    """Return the id of a query or passage."""
     return hashlib.md5(text.encode()).hexdigest()
 
 
 def passage(text: str) -> dict[str, str]:
+    """Return a passage as the rows of train, dev and test have it."""
     return {"docid": md5(text), "title": "", "text": text}
+
+
+def corpus_rows(texts: list[str]) -> list[dict[str, Any]]:
+    """Return the rows of a corpus."""
+    return [{"_id": md5(text), "title": "", "text": text} for text in texts]
+
+
+def query_rows(questions: list[str]) -> list[dict[str, Any]]:
+    """Return the rows of the config ``queries``."""
+    return [{"_id": md5(question), "text": question} for question in questions]
+
+
+def judgment_row(query_id: str, corpus_id: str, score: int = 1) -> dict[str, Any]:
+    """Return a row of the config ``qrels``."""
+    return {"query-id": query_id, "corpus-id": corpus_id, "score": score}
 
 
 def tables(texts: list[str] = TEXTS) -> dict[tuple[str, str], list[dict[str, Any]]]:
     """Return the rows of every (config, split). Question n of train and dev together is answered by text n."""
     rows: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    rows["corpus", "corpus"] = [{"_id": md5(text), "title": "", "text": text} for text in texts]
+    rows["corpus", "corpus"] = corpus_rows(texts)
     answers = iter(texts)
     for split, questions in QUESTIONS.items():
-        rows["queries", split] = [{"_id": md5(question), "text": question} for question in questions]
-        rows[split, split] = joined = []
+        rows["queries", split] = query_rows(questions)
+        rows[split, split] = []
+        if split != "test":
+            rows["qrels", split] = []
         for question in questions:
             row: dict[str, Any] = {"query_id": md5(question), "query": question}
-            answer = next(answers) if split != "test" else None
-            row["positive_passages"] = [passage(answer)] if answer else []
-            row["negative_passages"] = [passage(text) for text in texts[:2] if text != answer] if answer else []
-            joined.append(row)
-        if split != "test":
-            rows["qrels", split] = [
-                {"query-id": row["query_id"], "corpus-id": row["positive_passages"][0]["docid"], "score": 1}
-                for row in joined
-            ]
+            # Questions of test have no judged passage.
+            row["positive_passages"] = []
+            row["negative_passages"] = []
+            if split != "test":
+                answer = next(answers)
+                row["positive_passages"] = [passage(answer)]
+                row["negative_passages"] = [passage(text) for text in texts[:2] if text != answer]
+                rows["qrels", split].append(judgment_row(md5(question), md5(answer)))
+            rows[split, split].append(row)
     return rows
 
 
@@ -69,52 +88,58 @@ SIMILAR = "手机进了水怎么办"  # removed from the training questions, bec
 
 
 def quality_tables() -> dict[tuple[str, str], list[dict[str, Any]]]:
-    found = tables()
-    first, second = map(md5, QUESTIONS["dev"])
-    row = {"query_id": md5(SIMILAR), "query": SIMILAR, "negative_passages": []}
-    found["train-similar", "train"] = [{**row, "positive_passages": [passage(TEXTS[5])]}]
-    found["others", "dev"], found["duplicated", "dev"] = found["queries", "dev"][:1], found["queries", "dev"][1:]
-    found["qrels-before", "dev"] = [
-        {"query-id": query, "corpus-id": md5(text), "score": score}
-        for query, text, score in ((first, TEXTS[0], 1), (first, TEXTS[4], 0), (second, TEXTS[5], 1))
+    """Return :func:`tables` with the configs about similar questions and about earlier judgments."""
+    rows = tables()
+    similar_row = {"query_id": md5(SIMILAR), "query": SIMILAR, "negative_passages": []}
+    rows["train-similar", "train"] = [similar_row | {"positive_passages": [passage(TEXTS[5])]}]
+    rows["others", "dev"] = rows["queries", "dev"][:1]
+    rows["duplicated", "dev"] = rows["queries", "dev"][1:]
+    first_id, second_id = map(md5, QUESTIONS["dev"])
+    rows["qrels-before", "dev"] = [
+        judgment_row(first_id, md5(TEXTS[0])),
+        judgment_row(first_id, md5(TEXTS[4]), score=0),
+        judgment_row(second_id, md5(TEXTS[5])),
     ]
-    return found
+    return rows
 
 
 def all_tables() -> dict[tuple[str, str], list[dict[str, Any]]]:
     """Return rows for configs of every kind: those of :func:`tables`, and the sets that `add` adds."""
     rows = tables()
-    for name in ("cmedqa", "ccovid"):
+    for name, splits in (("cmedqa", ["train", "dev", "test"]), ("ccovid", ["train", "dev"])):
         texts = [f"{name} {text}" for text in TEXTS[:3]]
-        rows[f"{name}-corpus", "corpus"] = [{"_id": md5(text), "title": "", "text": text} for text in texts]
-        for split, text in zip(("train", "dev") if name == "ccovid" else ("train", "dev", "test"), texts, strict=False):
-            question = md5(f"{text}?")
-            rows[f"{name}-queries", split] = [{"_id": question, "text": f"{text}?"}]
-            rows[f"{name}-qrels", split] = [{"query-id": question, "corpus-id": md5(text), "score": 1}]
+        rows[f"{name}-corpus", "corpus"] = corpus_rows(texts)
+        for split, text in zip(splits, texts, strict=False):
+            question = f"{text}?"
+            rows[f"{name}-queries", split] = query_rows([question])
+            rows[f"{name}-qrels", split] = [judgment_row(md5(question), md5(text))]
     for split in QUESTIONS:
-        english = [f"question {number} of {split}" for number in range(len(QUESTIONS[split]))]
-        rows["crosslingual-queries", split] = [
-            {"_id": md5(text), "text": text, "zh_id": md5(question)}
-            for text, question in zip(english, QUESTIONS[split], strict=True)
-        ]
-        rows["crosslingual", split] = [
-            {**row, "query_id": md5(text), "query": text, "query_zh": row["query"]}
-            for text, row in zip(english, rows[split, split], strict=True)
-        ]
+        rows["crosslingual-queries", split] = []
+        rows["crosslingual", split] = []
+        for number, row in enumerate(rows[split, split]):
+            english = f"question {number} of {split}"
+            english_row = {"_id": md5(english), "text": english, "zh_id": row["query_id"]}
+            rows["crosslingual-queries", split].append(english_row)
+            english_columns = {"query_id": md5(english), "query": english, "query_zh": row["query"]}
+            rows["crosslingual", split].append(row | english_columns)
     rows["train-similar", "train"] = rows["train", "train"][:1]
-    for split in ("dev", "test"):
-        rows["duplicated", split], rows["others", split] = rows["queries", split][:1], rows["queries", split][1:]
-    del rows["others", "test"]
+    rows["duplicated", "dev"] = rows["queries", "dev"][:1]
+    rows["others", "dev"] = rows["queries", "dev"][1:]
+    rows["duplicated", "test"] = rows["queries", "test"][:1]
     rows["qrels-before", "dev"] = rows["qrels", "dev"][:1]
+    # The sets have two or three rows.
     for name in ("14K-interpolation", "14K-extrapolation", "3-interpolation", "1000K-extrapolation"):
         rows[f"restrain-{name}", "train"] = rows["qrels", "train"][: 2 + len(name) % 2]
+    # The buckets have one or two rows a split.
     for number in (1, 2, 5, 11):
-        for split, part in (("train", "train"), ("interpolation", "train"), ("extrapolation", "dev")):
-            rows[f"resttest-bucket{number}", split] = rows["qrels", part][-1 - number % 2 :]
+        first_row = -1 - number % 2
+        for split, source_split in (("train", "train"), ("interpolation", "train"), ("extrapolation", "dev")):
+            rows[f"resttest-bucket{number}", split] = rows["qrels", source_split][first_row:]
     return rows
 
 
 def draft_everything(path: Path) -> Path:
+    """Write a release of :func:`all_tables`. Return its path."""
     with draft_release(path, BUILD) as draft:
         for (config, split), rows in all_tables().items():
             draft.write(config, split, [pa.Table.from_pylist(rows, schema_of(config))])
@@ -156,7 +181,7 @@ def make_release(
             schema = schema_of(config)
             if extra_column:
                 schema = schema.append(pa.field(extra_column, pa.string()))
-                content = [{**row, extra_column: "x"} for row in content]
+                content = [row | {extra_column: "x"} for row in content]
             split_writer = SplitWriter(path, config, split, schema)
             split_writer.write(pa.Table.from_pylist(content, schema))
             entries += split_writer.close()
@@ -168,8 +193,10 @@ def make_release(
 
 
 def put_stats(release: Path, **figures: Any) -> None:
-    path = release / "stats.json"
-    path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | figures), encoding="utf-8")
+    """Add figures to a release's stats.json."""
+    stats_path = release / "stats.json"
+    stats = json.loads(stats_path.read_text("utf-8"))
+    stats_path.write_text(json.dumps(stats | figures), encoding="utf-8")
 
 
 def raw_row(number: int, question: str, documents: list[list[str]], answers: list[str] | None = None) -> dict[str, Any]:
@@ -184,26 +211,39 @@ def raw_row(number: int, question: str, documents: list[list[str]], answers: lis
             for i, paragraphs in enumerate(documents)
         ],
     }
-    return content if answers is None else content | {"answers": answers}
+    if answers is not None:
+        content["answers"] = answers
+    return content
 
 
 def write_rows(path: Path, rows: list[dict[str, Any]]) -> Path:
+    """Write rows as JSON lines. Return the path."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(r, ensure_ascii=False) + "\n" for r in rows), encoding="utf-8")
+    json_rows = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
+    path.write_text("".join(json_rows), encoding="utf-8")
     return path
 
 
 def json_lines(path: Path) -> list[Any]:
+    """Return the values of JSON lines."""
     # splitlines() ends lines at more characters than any reader of JSON lines does.
     return [json.loads(line) for line in path.read_bytes().decode().splitlines()]
 
 
-def rows_by_split(found: dict[str, dict[str, Any]]) -> dict[tuple[str, str], Any]:
+def rows_by_split(splits_by_config: dict[str, dict[str, Any]]) -> dict[tuple[str, str], Any]:
     """Return the rows by config and split. The split of all queries is checked and left out."""
-    for splits in found.values():
-        order = ["queries", "train", "dev", "test", "interpolation", "extrapolation", "corpus"]
-        assert [*splits] == sorted(splits, key=order.index)
-    queries = found.get("queries", {})
-    if whole := queries.pop("queries", []):
-        assert sorted(map(str, whole)) == sorted(str(row) for rows in queries.values() for row in rows)
-    return {(config, split): rows for config, splits in found.items() for split, rows in splits.items()}
+    split_order = ["queries", "train", "dev", "test", "interpolation", "extrapolation", "corpus"]
+    rows_by_config_split = {}
+    queries_of_splits = []
+    for config, splits in splits_by_config.items():
+        assert list(splits) == sorted(splits, key=split_order.index)
+        for split, rows in splits.items():
+            if (config, split) == ("queries", "queries"):
+                continue
+            rows_by_config_split[config, split] = rows
+            if config == "queries":
+                queries_of_splits += map(str, rows)
+    all_queries = splits_by_config.get("queries", {}).get("queries", [])
+    if all_queries:
+        assert sorted(map(str, all_queries)) == sorted(queries_of_splits)
+    return rows_by_config_split

@@ -55,8 +55,11 @@ def _log(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def tea(*, cups: int = 2, version: int = 1, leaf: str = "1f", milk: str = "a0") -> VerbCall:
-    inputs = {"leaf": VerbInput("the leaf", {"": leaf}), "milk": VerbInput("the milk M", {"fat": milk, "age": "3"})}
-    return VerbCall("brew", version, {"cups": cups, "pot": {"lid": True, "size": 1.5}}, inputs)
+    """Return a call of a verb `brew` with two inputs, whose hashes are ``leaf`` and ``milk``."""
+    leaf_input = VerbInput("the leaf", {"": leaf})
+    milk_input = VerbInput("the milk M", {"fat": milk, "age": "3"})
+    options = {"cups": cups, "pot": {"lid": True, "size": 1.5}}
+    return VerbCall("brew", version, options, {"leaf": leaf_input, "milk": milk_input})
 
 
 @pytest.fixture
@@ -70,6 +73,7 @@ def pot(tmp_path: Path) -> Path:
 
 
 def reason_of(out: Path, call: VerbCall) -> str:
+    """Return why an output is not the finished output of a call."""
     with only_if_finished(), pytest.raises(NotFinished) as error:
         find_finished(out, call, again=False)
     return str(error.value).removeprefix(f"{out}: ")
@@ -99,20 +103,18 @@ def test_another_call_says_what_changed(
 
 
 def test_options_and_inputs_that_come_and_go_are_named(pot: Path) -> None:
-    call = VerbCall("brew", 1, {"cups": 2, "pot": {"lid": None}}, {"leaf": VerbInput("the leaf", {"": "1f"})})
-    assert reason_of(pot, call) == "pot.lid: true -> default; pot.size: 1.5 -> default; without milk"
-    call = VerbCall("brew", 1, tea().options, {**tea().inputs, "ice": VerbInput("the ice", {})})
-    assert reason_of(pot, call) == "with the ice"
+    black_tea = VerbCall("brew", 1, {"cups": 2, "pot": {"lid": None}}, {"leaf": VerbInput("the leaf", {"": "1f"})})
+    assert reason_of(pot, black_tea) == "pot.lid: true -> default; pot.size: 1.5 -> default; without milk"
+    iced_tea = VerbCall("brew", 1, tea().options, {**tea().inputs, "ice": VerbInput("the ice", {})})
+    assert reason_of(pot, iced_tea) == "with the ice"
     assert reason_of(pot, VerbCall("boil", 1, {}, {})) == "brew made the earlier output"
 
 
 def test_an_unknown_hash_is_taken_for_the_recorded_one_with_a_warning(
     pot: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    inputs = {
-        **tea().inputs,
-        "milk": VerbInput("the milk M", {"fat": UNKNOWN, "age": "3"}, InputError("no cow answers")),
-    }
+    unknown_milk = VerbInput("the milk M", {"fat": UNKNOWN, "age": "3"}, InputError("no cow answers"))
+    inputs = {**tea().inputs, "milk": unknown_milk}
     assert find_finished(pot, VerbCall("brew", 1, tea().options, inputs), again=False)
     assert caplog.messages[0] == f"no cow answers; continuing, because {pot} was made with the fat a0"
     with pytest.raises(InputError, match="no cow answers"):
@@ -167,9 +169,10 @@ def test_streams_and_results_in_memory_are_not_kept(tmp_path: Path) -> None:
 
 
 def test_a_link_to_an_output_is_that_output(pot: Path, tmp_path: Path) -> None:
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "link").symlink_to(pot)
-    assert find_finished(tmp_path / "other" / "link", tea(), again=False)
+    link = tmp_path / "other" / "link"
+    link.parent.mkdir()
+    link.symlink_to(pot)
+    assert find_finished(link, tea(), again=False)
 
 
 def test_all_arguments_are_recorded_but_inputs_and_exceptions() -> None:
@@ -189,24 +192,24 @@ def test_an_unchanged_file_is_hashed_once_and_a_changed_one_again(
 ) -> None:
     path = tmp_path / "file"
     path.write_text("a")
-    first = cached_sha256(path)
+    first_checksum = cached_sha256(path)
     monkeypatch.setattr("builders.core.cache._checksums_here", {})  # another process
     with monkeypatch.context() as patch:
         patch.setattr("builders.core.cache.sha256_of", lambda _: pytest.fail("the file is read"))
-        assert cached_sha256(path) == first
+        assert cached_sha256(path) == first_checksum
     path.write_text("b")
-    assert cached_sha256(path) == hashlib.sha256(b"b").hexdigest() != first
+    assert cached_sha256(path) == hashlib.sha256(b"b").hexdigest() != first_checksum
 
 
 @pytest.mark.usefixtures("settled")
 def test_a_cut_checksum_in_the_cache_is_computed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "file"
     path.write_text("a")
-    first = cached_sha256(path)
-    (note,) = (tmp_path / "cache" / "dureader_retrieval" / "checked").iterdir()
-    note.write_text(first[:9])
+    first_checksum = cached_sha256(path)
+    (cache_file,) = (tmp_path / "cache" / "dureader_retrieval" / "checked").iterdir()
+    cache_file.write_text(first_checksum[:9])
     monkeypatch.setattr("builders.core.cache._checksums_here", {})
-    assert cached_sha256(path) == first == note.read_text()
+    assert cached_sha256(path) == first_checksum == cache_file.read_text()
 
 
 # The nine verbs. Every test gets a folder of its own with the verbs' input, which the test may change.
@@ -227,8 +230,9 @@ def made_input(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_dual(folder / "dual")
     write_cross(folder / "cross")
     write_bert(folder / "bert")
+    # Both runs rank the passages in the order of TEXTS for each question.
+    hits = [(md5(text), 1 / rank) for rank, text in enumerate(TEXTS, 1)]
     for split in ("train", "dev"):
-        hits = [(md5(text), 1 / rank) for rank, text in enumerate(TEXTS, 1)]
         write_run(folder / f"{split}.run", [(md5(question), hits) for question in QUESTIONS[split]])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
@@ -239,44 +243,58 @@ def made_input(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def world(made_input: Path, tmp_path: Path) -> Path:
+    """A copy of the verbs' input."""
     return Path(shutil.copytree(made_input, tmp_path / "world"))
 
 
 def edit_json(path: Path, **values: Any) -> None:
-    path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | values), encoding="utf-8")
+    """Set values of a JSON file."""
+    content = json.loads(path.read_text("utf-8")) | values
+    path.write_text(json.dumps(content), encoding="utf-8")
 
 
-def other_release(world: Path) -> None:
+def add_passage(world: Path) -> None:
     """Replace the release by a release with another passage."""
     shutil.rmtree(world / "release")
     make_release(world / "release", tables([*TEXTS, "新的段落。"]))
 
 
-def other_run(name: str) -> Callable[[Path], None]:
+def drop_first_hits(run_name: str) -> Callable[[Path], None]:
+    """Return a change that removes the first hit of every query of a run."""
+
     def change(world: Path) -> None:
-        hits = read_run(world / name).hits
-        write_run(world / name, [(query, ranking[1:]) for query, ranking in hits.items()])
+        hits = read_run(world / run_name).hits
+        write_run(world / run_name, [(query_id, ranking[1:]) for query_id, ranking in hits.items()])
 
     return change
 
 
-def other_activation(model: str) -> Callable[[Path], None]:
-    return lambda world: edit_json(world / model / "config.json", hidden_act="relu")
+def change_activation(model_name: str) -> Callable[[Path], None]:
+    """Return a change of a model's activation function."""
+    return lambda world: edit_json(world / model_name / "config.json", hidden_act="relu")
 
 
-def other_embeddings(world: Path) -> None:
+def change_casing(world: Path) -> None:
+    """Let the tokenizer of the dual-encoder keep upper case."""
+    edit_json(world / "dual" / "tokenizer_config.json", do_lower_case=False)
+
+
+def change_embeddings(world: Path) -> None:
     """Correct the model, and encode the passages again."""
-    other_activation("dual")(world)
+    change_activation("dual")(world)
     baselines.encode_texts(world / "release", model=world / "dual", out=world / "passages", device="cpu")
 
 
-def other_rows(world: Path) -> None:
+def replace_raw_rows(world: Path) -> None:
+    """Replace the raw rows of dev."""
     write_rows(world / "raw" / "search.dev.json", [raw_row(7, "手机进水怎么办", [[TEXTS[5]]], [TEXTS[5]])])
 
 
-def fewer_tests(world: Path) -> None:
+def keep_one_official_question(world: Path) -> None:
+    """Remove all official dev questions but the first."""
     path = world / "official" / ORIGINAL / "dev.json"
-    path.write_text("".join(path.read_text("utf-8").splitlines(keepends=True)[:1]), encoding="utf-8")
+    first_line = path.read_text("utf-8").splitlines(keepends=True)[0]
+    path.write_text(first_line, encoding="utf-8")
 
 
 @dataclass(frozen=True)
@@ -307,28 +325,39 @@ class Case:
     neutral: dict[str, Any] = field(default_factory=dict)  # options that change no result
 
     def call(self, world: Path, out: Path, **changes: Any) -> Any:
-        arguments = {}
-        for name, value in self.arguments.items():
-            texts = [each.format(world=world) if isinstance(each, str) else each for each in as_list(value)]
-            arguments[name] = texts if isinstance(value, list) else texts[0]
+        """Call the verb's function on the input in ``world``. ``changes``: other arguments."""
+        arguments = put_paths(self.arguments, world)
+        return self.load_function()(**arguments | {"out": out} | changes)
+
+    def load_function(self) -> Any:
+        """Return the verb's function."""
         program = builders if hasattr(builders, self.function) else baselines
-        return getattr(program, self.function)(**arguments | {"out": out} | changes)
+        return getattr(program, self.function)
 
 
-def as_list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
+def put_paths(arguments: dict[str, Any], world: Path) -> dict[str, Any]:
+    """Replace ``{world}`` in arguments by the path of the input's folder."""
+    arguments_in_json = json.dumps(arguments).replace("{world}", str(world))
+    return json.loads(arguments_in_json)
 
 
-RELEASE, CPU = {"release": "{world}/release"}, {"device": "cpu"}
-TINY_RECIPE = ["train.batch=4", "train.max_steps=2", "train.evaluations=0", "data.passage_length=24"]
-TINY_RECIPE += ["data.query_length=12", "data.negatives_per_positive=0", "train.saves=2"]
+RELEASE = "{world}/release"
+TINY_RECIPE = [
+    "train.batch=4",
+    "train.max_steps=2",
+    "train.evaluations=0",
+    "data.passage_length=24",
+    "data.query_length=12",
+    "data.negatives_per_positive=0",
+    "train.saves=2",
+]
 CASES = {
     "bm25": Case(
         "search_bm25",
         "baselines bm25",
-        RELEASE,
+        {"release": RELEASE},
         ({"top_k": 3}, "top_k: 50 -> 3"),
-        other_release,
+        add_passage,
         "the release {world}/release changed (corpus/corpus)",
         "baselines.bm25.search_bm25",
         "baselines.bm25.engine_numba.open_index",
@@ -337,9 +366,9 @@ CASES = {
     "mine": Case(
         "mine_negatives",
         "baselines mine",
-        {**RELEASE, "run": "{world}/train.run"},
+        {"release": RELEASE, "run": "{world}/train.run"},
         ({"negatives": 1}, "negatives: 4 -> 1"),
-        other_run("train.run"),
+        drop_first_hits("train.run"),
         "the run {world}/train.run changed",
         "baselines.train.mine",
         "baselines.train.hard_negatives.write_negatives",
@@ -347,9 +376,15 @@ CASES = {
     "train": Case(
         "train_model",
         "baselines train",
-        {"recipe": "de-bm25-neg-scratch", **RELEASE, "start": "{world}/bert", "set": TINY_RECIPE, **CPU},
+        {
+            "recipe": "de-bm25-neg-scratch",
+            "release": RELEASE,
+            "start": "{world}/bert",
+            "set": TINY_RECIPE,
+            "device": "cpu",
+        },
         ({"set": [*TINY_RECIPE, "train.seed=7"]}, "recipe.train.seed: 0 -> 7"),
-        other_activation("bert"),
+        change_activation("bert"),
         "the model {world}/bert changed (config.json)",
         "baselines.train.training_job",
         "baselines.train.training.train_checkpoint",
@@ -357,9 +392,9 @@ CASES = {
     "encode": Case(
         "encode_texts",
         "baselines encode",
-        {**RELEASE, "model": "{world}/dual", **CPU},
+        {"release": RELEASE, "model": "{world}/dual", "device": "cpu"},
         ({"max_length": 9}, "max_length: default -> 9"),
-        lambda world: edit_json(world / "dual" / "tokenizer_config.json", do_lower_case=False),
+        change_casing,
         "the model {world}/dual changed (tokenizer_config.json)",
         "baselines.retrieve.encode",
         "baselines.retrieve.models.open_as",
@@ -368,9 +403,9 @@ CASES = {
     "search": Case(
         "search_vectors",
         "baselines search",
-        {**RELEASE, "model": "{world}/dual", "passages": "{world}/passages", **CPU},
+        {"release": RELEASE, "model": "{world}/dual", "passages": "{world}/passages", "device": "cpu"},
         ({"top_k": 3}, "top_k: 50 -> 3"),
-        other_embeddings,
+        change_embeddings,
         "the model {world}/dual changed (config.json); the directory {world}/passages changed",
         "baselines.retrieve.search_vectors",
         "baselines.retrieve.models.open_as",
@@ -379,9 +414,9 @@ CASES = {
     "rerank": Case(
         "rerank_run",
         "baselines rerank",
-        {**RELEASE, "model": "{world}/cross", "run": "{world}/dev.run", **CPU},
+        {"release": RELEASE, "model": "{world}/cross", "run": "{world}/dev.run", "device": "cpu"},
         ({"top_k": 3}, "top_k: 50 -> 3"),
-        other_run("dev.run"),
+        drop_first_hits("dev.run"),
         "the run {world}/dev.run changed",
         "baselines.retrieve.rerank",
         "baselines.retrieve.models.open_as",
@@ -390,9 +425,9 @@ CASES = {
     "run": Case(
         "run_model",
         "baselines run",
-        {"model": "{world}/dual", **RELEASE, **CPU},
+        {"model": "{world}/dual", "release": RELEASE, "device": "cpu"},
         ({"query_prompt": "问："}, "query_prompt: default -> 问："),
-        other_activation("dual"),
+        change_activation("dual"),
         "the model {world}/dual changed (config.json)",
         "baselines.retrieve.any_model",
         "baselines.retrieve.models.open_as",
@@ -403,7 +438,7 @@ CASES = {
         "builders release",
         {"raw": ["{world}/raw"]},
         ({"min_chars": 20}, "min_chars: 256 -> 20"),
-        other_rows,
+        replace_raw_rows,
         "the raw input changed (dev 2: search.dev.json)",
         "builders.release.build_release",
         "builders.release.build.build_from_raw",
@@ -414,7 +449,7 @@ CASES = {
         "builders official",
         {"archive": ["{world}/official"]},
         ({"skip_bad_lines": True}, "skip_bad_lines: false -> true"),
-        fewer_tests,
+        keep_one_official_question,
         f"the official input changed (1: {ORIGINAL}/dev.json)",
         "builders.official.build_official",
         "builders.official.assembly.build_from_archives",
@@ -425,24 +460,33 @@ TO_STREAMS = ("bm25", "mine", "search", "run")
 
 @pytest.fixture(params=CASES)
 def case(request: pytest.FixtureRequest) -> Case:
+    """Each verb with its input."""
     return CASES[request.param]
 
 
 def refuse(*_: Any, **__: Any) -> None:
+    """Fail, in place of a verb's work."""
     pytest.fail("the verb works")
 
 
 def identity(out: Path) -> list[tuple[int, int]]:
     """Return inode and mtime of every file of an output."""
-    files = [out] if out.is_file() else sorted(path for path in out.rglob("*") if path.is_file())
-    return [(path.stat().st_ino, path.stat().st_mtime_ns) for path in files]
+    paths = [out] if out.is_file() else sorted(out.rglob("*"))
+    identities = []
+    for path in paths:
+        if path.is_file():
+            identities.append((path.stat().st_ino, path.stat().st_mtime_ns))
+    return identities
 
 
 def content(out: Path) -> Any:
-    """Return the content of an output. The record and the card of a training have the duration."""
+    """Return the content of an output, without files of a training that contain the duration."""
     if out.is_file():
         return out.read_bytes()
-    return {name: sha256 for name, sha256 in tree(out).items() if name not in ("training.json", "README.md")}
+    checksums = tree(out)
+    checksums.pop("training.json", None)
+    checksums.pop("README.md", None)
+    return checksums
 
 
 def fresh_content(case: Case, world: Path, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> Any:
@@ -459,33 +503,37 @@ def test_a_second_call_returns_the_finished_output(
     case: Case, world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     out = tmp_path / case.name
-    first = case.call(world, out)
-    before = identity(out)
+    first_result = case.call(world, out)
+    identity_before = identity(out)
     caplog.clear()
     monkeypatch.setattr(case.work, refuse)
-    second = case.call(world, out, **case.neutral)
+    second_result = case.call(world, out, **case.neutral)
     assert f"{out}: already done; --again repeats the work" in caplog.text
-    assert identity(out) == before and type(second) is type(first)
-    if isinstance(first, Run):
-        assert second.hits == first.hits
+    assert identity(out) == identity_before
+    assert type(second_result) is type(first_result)
+    if isinstance(first_result, Run):
+        assert second_result.hits == first_result.hits
     else:
-        assert os.fspath(getattr(second, "path", second)) == os.fspath(getattr(first, "path", first))
+        # A result is a path, or has the attribute ``path``.
+        second_path = getattr(second_result, "path", second_result)
+        first_path = getattr(first_result, "path", first_result)
+        assert os.fspath(second_path) == os.fspath(first_path)
 
 
 def test_local_paths_make_no_difference(
     case: Case, world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case.call(world, tmp_path / case.name)
-    moved = tmp_path / "moved"
-    moved.mkdir()
+    new_folder = tmp_path / "moved"
+    new_folder.mkdir()
     for path in (world, tmp_path / case.name, record_path(tmp_path / case.name)):
-        path.rename(moved / path.name)
-    manifest = tmp_path / f"{case.name}.manifest.json"
-    if manifest.exists():
-        manifest.rename(moved / manifest.name)
+        path.rename(new_folder / path.name)
+    manifest_path = tmp_path / f"{case.name}.manifest.json"
+    if manifest_path.exists():
+        manifest_path.rename(new_folder / manifest_path.name)
     monkeypatch.setattr(case.work, refuse)
     with only_if_finished():
-        case.call(moved / "world", moved / case.name)
+        case.call(new_folder / "world", new_folder / case.name)
 
 
 def test_another_option_is_named_and_obeyed(
@@ -504,11 +552,11 @@ def test_another_input_is_named_and_read(
 ) -> None:
     out = tmp_path / case.name
     case.call(world, out)
-    earlier = content(out)
+    first_content = content(out)
     case.change(world)
     case.call(world, out)
     assert f"{out}: made again, because {case.change_message.format(world=world)}" in caplog.text
-    assert content(out) == fresh_content(case, world, monkeypatch) != earlier
+    assert content(out) == fresh_content(case, world, monkeypatch) != first_content
 
 
 def test_a_new_version_of_the_result_is_made(
@@ -518,8 +566,8 @@ def test_a_new_version_of_the_result_is_made(
     case.call(world, out)
     version = importlib.import_module(case.module).RESULT_VERSION
     monkeypatch.setattr(f"{case.module}.RESULT_VERSION", version + 1)
-    change = f"version of {case.verb.split()[1]}: {version} -> {version + 1}"
-    with only_if_finished(), pytest.raises(NotFinished, match=change):
+    message = f"version of {case.verb.split()[1]}: {version} -> {version + 1}"
+    with only_if_finished(), pytest.raises(NotFinished, match=message):
         case.call(world, out)
 
 
@@ -528,24 +576,27 @@ def test_a_damaged_output_is_made_again(
 ) -> None:
     out = tmp_path / case.name
     case.call(world, out)
-    earlier = content(out)
-    damaged = out if out.is_file() else out / "model.safetensors"
-    if not damaged.exists():
-        damaged = next(path for path in sorted(out.rglob("*")) if path.suffix in (".npy", ".parquet"))
-    damaged.write_bytes(damaged.read_bytes()[:-1])
+    first_content = content(out)
+    # Cut a file of the output: the run, the weights of the model, embeddings, or a shard.
+    damaged_file = out if out.is_file() else out / "model.safetensors"
+    if not damaged_file.exists():
+        damaged_file = next(path for path in sorted(out.rglob("*")) if path.suffix in (".npy", ".parquet"))
+    damaged_file.write_bytes(damaged_file.read_bytes()[:-1])
     case.call(world, out)
     assert "differs from the file that was made" in caplog.text
-    assert content(out) == earlier
+    assert content(out) == first_content
 
 
 def test_again_repeats_the_work(case: Case, world: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     out = tmp_path / case.name
     case.call(world, out)
-    before, earlier = identity(out), content(out)
+    first_identity = identity(out)
+    first_content = content(out)
     caplog.clear()
     case.call(world, out, again=True)
     assert "already done" not in caplog.text and "resumed" not in caplog.text
-    assert not set(identity(out)) & set(before) and content(out) == earlier
+    assert not set(identity(out)) & set(first_identity)
+    assert content(out) == first_content
 
 
 @pytest.mark.parametrize("name", TO_STREAMS)
@@ -561,12 +612,12 @@ def test_a_stream_is_written_at_every_call(
 def test_a_verb_that_is_not_finished_says_so_before_it_works(
     case: Case, world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = tree(tmp_path)
+    files_before = tree(tmp_path).keys()
     monkeypatch.setattr(case.work, refuse)
     with only_if_finished(), pytest.raises(NotFinished, match="is not made yet"):
         case.call(world, tmp_path / case.name)
-    made = {path for path in tree(tmp_path).keys() - before.keys() if not path.startswith("cache/")}
-    assert made == set()
+    new_files = tree(tmp_path).keys() - files_before
+    assert [path for path in new_files if not path.startswith("cache/")] == []
 
 
 # test_pool.py and test_export_training.py call these verbs again.
@@ -574,12 +625,13 @@ CALLED_AGAIN_ELSEWHERE = {"pool_passages", "export_release"}
 
 
 def test_eleven_verbs_have_the_option_again() -> None:
+    called_again = {case.function for case in CASES.values()} | CALLED_AGAIN_ELSEWHERE
     for program in (baselines, builders):
         for name in program.__all__:
             function = getattr(program, name)
             if hasattr(function, "verb"):
-                is_listed = name in {case.function for case in CASES.values()} | CALLED_AGAIN_ELSEWHERE
-                assert ("again" in inspect.signature(function).parameters) == is_listed, name
+                has_option = "again" in inspect.signature(function).parameters
+                assert has_option == (name in called_again), name
 
 
 # Parameters of verbs that no record has, because no result depends on them.
@@ -598,9 +650,9 @@ def test_every_other_parameter_is_in_the_record(name: str, world: Path, tmp_path
     case = CASES[name]
     case.call(world, tmp_path / case.name)
     record = json.loads(record_path(tmp_path / case.name).read_text("utf-8"))
-    program = builders if hasattr(builders, case.function) else baselines
-    parameters = {option.name for option in verb_spec(getattr(program, case.function)).options}
-    assert parameters - record["options"].keys() - record["inputs"].keys() == {"out", "again"} | NEUTRAL[name]
+    parameters = {option.name for option in verb_spec(case.load_function()).options}
+    recorded_names = record["options"].keys() | record["inputs"].keys()
+    assert parameters - recorded_names == {"out", "again"} | NEUTRAL[name]
     assert str(tmp_path) not in json.dumps(record)
 
 
@@ -619,7 +671,7 @@ print(sorted({{"torch", "transformers", "numba", "faiss"}} & {{*sys.modules}}))
 def test_no_model_library_is_imported_for_a_finished_output(name: str, world: Path, tmp_path: Path) -> None:
     case = CASES[name]
     case.call(world, tmp_path / case.name)
-    arguments = json.loads(json.dumps(case.arguments).replace("{world}", str(world)))
+    arguments = put_paths(case.arguments, world)
     arguments["out"] = str(tmp_path / case.name)
     program = case.verb.split()[0]
     code = LIGHT.format(program=program, function=case.function, arguments=arguments)
@@ -637,13 +689,14 @@ def test_a_run_object_is_its_file(world: Path, tmp_path: Path) -> None:
 
 
 def test_a_run_in_memory_is_its_hits(world: Path, tmp_path: Path) -> None:
-    out, hits = tmp_path / "n.jsonl", read_run(world / "train.run").hits
+    out = tmp_path / "n.jsonl"
+    hits = read_run(world / "train.run").hits
     baselines.mine_negatives(world / "release", run=Run.in_memory("first", hits), out=out)
     with only_if_finished():
         baselines.mine_negatives(world / "release", run=Run.in_memory("second", hits), out=out)
-        fewer = {query: ranking[:3] for query, ranking in hits.items()}
+        fewer_hits = {query_id: ranking[:3] for query_id, ranking in hits.items()}
         with pytest.raises(NotFinished, match="the run first changed"):
-            baselines.mine_negatives(world / "release", run=Run.in_memory("first", fewer), out=out)
+            baselines.mine_negatives(world / "release", run=Run.in_memory("first", fewer_hits), out=out)
 
 
 def test_the_counts_of_finished_negatives_are_those_of_the_first_call(world: Path, tmp_path: Path) -> None:
@@ -654,17 +707,19 @@ def test_the_counts_of_finished_negatives_are_those_of_the_first_call(world: Pat
 @pytest.mark.parametrize("over", [None, "dev.run"])
 def test_a_finished_run_has_the_report_of_the_first_call(over: str | None, world: Path, tmp_path: Path) -> None:
     arguments: dict[str, Any] = {"device": "cpu", "out": tmp_path / "out", "over": over and world / over}
-    first = baselines.run_model(world / "dual", world / "release", **arguments)
+    first_run = baselines.run_model(world / "dual", world / "release", **arguments)
     with only_if_finished():
-        second = baselines.run_model(world / "dual", world / "release", **arguments)
-    assert str(second.report) == str(first.report) and second.report.value == first.report.value
+        second_run = baselines.run_model(world / "dual", world / "release", **arguments)
+    assert str(second_run.report) == str(first_run.report)
+    assert second_run.report.value == first_run.report.value
 
 
 @pytest.mark.parametrize("name", ["release", "official"])
 def test_a_finished_release_has_the_report_of_the_first_call(name: str, world: Path, tmp_path: Path) -> None:
-    first, second = (CASES[name].call(world, tmp_path / "out") for _ in range(2))
-    assert str(second.report) == str(first.report)
-    assert json.dumps(second.report.value) == json.dumps(first.report.value)
+    first_release = CASES[name].call(world, tmp_path / "out")
+    second_release = CASES[name].call(world, tmp_path / "out")
+    assert str(second_release.report) == str(first_release.report)
+    assert json.dumps(second_release.report.value) == json.dumps(first_release.report.value)
 
 
 def test_tried_values_belong_to_a_tuned_run(world: Path, tmp_path: Path) -> None:
@@ -694,22 +749,30 @@ def test_devices_of_one_kind_are_equal(world: Path, tmp_path: Path) -> None:
 
 def test_a_model_is_all_files_that_libraries_read(made_input: Path, tmp_path: Path) -> None:
     model = Path(shutil.copytree(made_input / "dual", tmp_path / "model"))
-    before = model_hashes(model)
-    assert {"config.json", "model.safetensors", "modules.json", "1_Pooling/config.json", "tokenizer.json"} <= {*before}
+    hashes = model_hashes(model)
+    model_files = {"config.json", "model.safetensors", "modules.json", "1_Pooling/config.json", "tokenizer.json"}
+    assert model_files <= set(hashes)
+    # Files that no library reads do not count.
     (model / "checkpoint-5").mkdir()
     for name in ("README.md", "training.json", "loss.png", "training_args.bin", "checkpoint-5/config.json", ".x.json"):
         (model / name).write_text("{}")
-    assert model_hashes(model) == before
+    assert model_hashes(model) == hashes
 
 
 def test_a_changed_model_is_not_the_model_of_its_embeddings(world: Path, tmp_path: Path) -> None:
-    other_activation("dual")(world)
+    change_activation("dual")(world)
     with pytest.raises(InputError, match="is not the model that encoded"):
         CASES["search"].call(world, tmp_path / "out")
 
 
-UPPER_CASE = {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True, "strip_accents": None}
-UPPER_CASE |= {"lowercase": False}
+UPPER_CASE = {
+    "type": "BertNormalizer",
+    "clean_text": True,
+    "handle_chinese_chars": True,
+    "strip_accents": None,
+    "lowercase": False,
+}
+# A file of the model, and its other values.
 CONFIGS = {
     "hidden_act": ("config.json", {"hidden_act": "relu"}),
     "layer_norm_eps": ("config.json", {"layer_norm_eps": 0.1}),
@@ -721,6 +784,7 @@ CONFIGS = {
 
 
 def fingerprint_of(model: Path) -> str:
+    """Return the fingerprint of a model in a folder."""
     from baselines.core.settings import ModelSettings
     from baselines.retrieve.models import fingerprint, open_encoder
 
@@ -732,17 +796,17 @@ def test_the_fingerprint_of_an_open_model_covers_its_settings(name: str, made_in
     model = Path(shutil.copytree(made_input / "dual", tmp_path / "model"))
     # BertTokenizer ignores these parts of tokenizer.json. The tokenizers of most models read them.
     edit_json(model / "tokenizer_config.json", tokenizer_class="PreTrainedTokenizerFast")
-    before = fingerprint_of(model)
-    file, values = CONFIGS[name]
-    edit_json(model / file, **values)
-    assert fingerprint_of(model) != before
+    fingerprint_before = fingerprint_of(model)
+    file_name, values = CONFIGS[name]
+    edit_json(model / file_name, **values)
+    assert fingerprint_of(model) != fingerprint_before
 
 
 def test_the_fingerprint_of_an_open_model_covers_the_case_of_texts(made_input: Path, tmp_path: Path) -> None:
     model = Path(shutil.copytree(made_input / "dual", tmp_path / "model"))
-    before = fingerprint_of(model)
+    fingerprint_before = fingerprint_of(model)
     edit_json(model / "tokenizer_config.json", do_lower_case=False)
-    assert fingerprint_of(model) != before
+    assert fingerprint_of(model) != fingerprint_before
 
 
 def test_the_fingerprint_depends_on_no_path_and_on_no_text(made_input: Path, tmp_path: Path) -> None:
@@ -750,16 +814,17 @@ def test_the_fingerprint_depends_on_no_path_and_on_no_text(made_input: Path, tmp
     from baselines.retrieve.models import fingerprint, open_encoder
 
     model = open_encoder(ModelSettings(str(made_input / "dual")))
-    before = fingerprint(model)
+    fingerprint_before = fingerprint(model)
     model.encode(["饺子怎么煮", "北京的冬天"])
     model.save_pretrained(str(tmp_path / "copy"))
-    assert fingerprint(model) == fingerprint_of(tmp_path / "copy") == before
+    assert fingerprint(model) == fingerprint_of(tmp_path / "copy") == fingerprint_before
 
 
 def test_states_of_another_start_are_not_resumed(
     world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    case, out = CASES["train"], tmp_path / "out"
+    case = CASES["train"]
+    out = tmp_path / "out"
 
     def stop(*_: object) -> None:
         raise InterruptedError("stopped")
@@ -785,10 +850,15 @@ def process() -> Iterator[Loaded]:
 
 
 def words_of(case: Case, world: Path, out: Path) -> list[str]:
-    program, verb = case.verb.split()
-    arguments = json.loads(json.dumps(case.arguments).replace("{world}", str(world)))
-    words = verb_spec(getattr(importlib.import_module(program), case.function)).words(arguments | {"out": str(out)})
-    return [program, verb, *words]
+    """Return the command line of a verb."""
+    arguments = put_paths(case.arguments, world) | {"out": str(out)}
+    return case.verb.split() + verb_spec(case.load_function()).words(arguments)
+
+
+def last_point(log: str) -> int:
+    """Return the number of points of a command from its stderr."""
+    # A library may report leaks at the exit, so the number need not be the last line.
+    return int(re.findall(r"^(\d+)(?:nanobind.*)?$", log, re.MULTILINE)[-1])
 
 
 @pytest.mark.slow
@@ -798,15 +868,15 @@ def test_a_killed_call_ends_in_the_same_bytes_when_it_is_called_again(
     case: Case, share: float, world: Path, tmp_path: Path, process: Loaded
 ) -> None:
     cache = str(tmp_path / "cache")
-    for name in ("first", "whole"):  # the first call may compile, so that it has more points than later calls
+    # Count the points of the second call, because the first call may compile, so that it has more points.
+    for name in ("first", "whole"):
         (tmp_path / name).mkdir()
         # --quiet, because the number of log lines depends on the machine's load, and a written line is a point.
         words = [*words_of(case, world, tmp_path / name / case.name), "--quiet"]
         log = process.run(*words, at=0, XDG_CACHE_HOME=str(tmp_path / name / "cache")).stderr
-    points = int(re.findall(r"^(\d+)(?:nanobind.*)?$", log, re.MULTILINE)[-1])  # a library may report leaks at the exit
     words = words_of(case, world, tmp_path / case.name)
     # The last points are those of the record and of the exit of the process.
-    kill_point = max(1, int(share * points) - 12)
+    kill_point = max(1, int(share * last_point(log)) - 12)
     killed = process.run(*words, "--quiet", code=None, at=kill_point, XDG_CACHE_HOME=cache)
     assert killed.code == -9
     process.run(*words, XDG_CACHE_HOME=cache)

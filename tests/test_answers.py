@@ -1,6 +1,7 @@
 """The config ``answers``: built, added, kept true by other verbs, checked; figures by group; answer recall; export."""
 
 import gzip
+import itertools
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -47,23 +48,28 @@ RAW: dict[str, Rows] = {
 def reaches(text: Sequence[str], answers: Sequence[Sequence[str]]) -> bool:
     """True if a span reaches F1 0.5 with an answer. The best span begins and ends with a token of the answer."""
     for answer in answers:
-        places = [place for place, token in enumerate(text) if token in answer]
-        for first, start in enumerate(places):
-            left, shared = Counter(answer), 0
-            for end in places[first:]:
-                shared += left[text[end]] > 0
-                left[text[end]] -= 1
-                if 4 * shared >= end - start + 1 + len(answer):
+        answer_positions = [position for position, token in enumerate(text) if token in answer]
+        for number, start in enumerate(answer_positions):
+            unmatched_tokens = Counter(answer)
+            shared_tokens = 0
+            for end in answer_positions[number:]:
+                if unmatched_tokens[text[end]] > 0:
+                    shared_tokens += 1
+                unmatched_tokens[text[end]] -= 1
+                # F1 is 2 * shared / (length of the span + length of the answer).
+                if 4 * shared_tokens >= end - start + 1 + len(answer):
                     return True
     return False
 
 
 def answers(release: Path, split: str = "dev") -> dict[str, dict[str, Any]]:
+    """Return the rows of the config ``answers`` by query id."""
     return {row["query_id"]: row for row in open_release(release).table("answers", split).to_pylist()}
 
 
 @pytest.fixture
 def small(tmp_path: Path) -> Path:
+    """A release of ``RAW``."""
     for name, rows in RAW.items():
         write_rows(tmp_path / "raw" / name, rows)
     run("builders", "release", "--quiet", "--raw", tmp_path / "raw", "--out", tmp_path / "small", "--min-chars", 1)
@@ -71,39 +77,41 @@ def small(tmp_path: Path) -> Path:
 
 
 def test_a_question_has_the_answers_of_all_its_rows(small: Path) -> None:
-    first, second = answers(small).values()
-    about = {key: value for key, value in first.items() if key != "answer_passages"}
-    assert about == {
+    first_row, second_row = answers(small).values()
+    assert first_row.pop("answer_passages") == [[md5(MARCH)], [], [md5(MARCH)]]
+    assert first_row == {
         "query_id": md5("杏花几月开"),
-        "answers": ["三月开。", "四月或者五月", MARCH],  # each once, the blank one left out
+        "answers": ["三月开。", "四月或者五月", MARCH],  # without repeated and blank answers
         "question_type": "ENTITY",
         "fact_or_opinion": "FACT",
         "yesno_answers": [],
         "entity_answers": [["三月"], ["四月", "五月"], []],  # one list for each answer
         "source": "search",
     }
-    assert first["answer_passages"] == [[md5(MARCH)], [], [md5(MARCH)]]
-    assert (second["yesno_answers"], second["entity_answers"], second["fact_or_opinion"]) == (["Yes"], [], "OPINION")
-    (test,) = answers(small, "test").values()
-    assert (test["answers"], test["answer_passages"], test["question_type"]) == ([], [], "ENTITY")
+    assert (second_row["yesno_answers"], second_row["entity_answers"]) == (["Yes"], [])
+    assert second_row["fact_or_opinion"] == "OPINION"
+    (test_row,) = answers(small, "test").values()
+    assert (test_row["answers"], test_row["answer_passages"], test_row["question_type"]) == ([], [], "ENTITY")
     run("builders", "check", "--release", small)
 
 
 @pytest.mark.parametrize("unit", ["word", "char"])
 def test_passages_contain_the_answers_that_the_definition_says(sample_release: Path, unit: str, tmp_path: Path) -> None:
-    given_, out = ("--raw", SAMPLE, "--release", sample_release, "--unit", unit), tmp_path / "out"
-    run("builders", "add", "answers", *given_, "--out", out)
-    tokens = words if unit == "word" else list
+    out = tmp_path / "out"
+    options = ["--raw", SAMPLE, "--release", sample_release, "--unit", unit]
+    run("builders", "add", "answers", *options, "--out", out)
+    split_text = words if unit == "word" else list
     for split in ("train", "dev"):
-        judged = {
-            row["query_id"]: row["positive_passages"] for row in open_release(out).table(split, split).to_pylist()
-        }
-        for query, row in answers(out, split).items():
-            expected = [
-                [each["docid"] for each in judged[query] if reaches(tokens(each["text"]), [tokens(answer)])]
-                for answer in row["answers"]
-            ]
-            assert row["answer_passages"] == expected
+        rows = answers(out, split)
+        for joined_row in open_release(out).table(split, split).to_pylist():
+            row = rows.pop(joined_row["query_id"], {"answers": [], "answer_passages": []})
+            for answer, passage_ids in zip(row["answers"], row["answer_passages"], strict=True):
+                expected_ids = []
+                for passage in joined_row["positive_passages"]:
+                    if reaches(split_text(passage["text"]), [split_text(answer)]):
+                        expected_ids.append(passage["docid"])
+                assert passage_ids == expected_ids
+        assert rows == {}  # each query has a joined row
     if unit == "word":  # the rule with which `release` writes the config
         assert all(answers(out, split) == answers(sample_release, split) for split in ("train", "dev", "test"))
 
@@ -113,46 +121,44 @@ TEXTS = st.lists(st.text("甲乙丙。", max_size=12), max_size=3)
 
 @given(st.lists(st.tuples(TEXTS, TEXTS), max_size=4), st.sampled_from([Fraction(1, 2), Fraction(1), Fraction(1, 3)]))
 def test_answers_are_found_as_by_brute_force(rows: list[tuple[list[str], list[str]]], threshold: Fraction) -> None:
-    found = contain_answer([row[0] for row in rows], [row[1] for row in rows], Options("char", threshold))
-    assert found == [[is_positive(text, [*filter(None, own)], threshold) for text in texts] for texts, own in rows]
+    texts_by_row = [texts for texts, _ in rows]
+    answers_by_row = [row_answers for _, row_answers in rows]
+    contains_by_row = contain_answer(texts_by_row, answers_by_row, Options("char", threshold))
+    assert len(contains_by_row) == len(rows)
+    for (texts, row_answers), contains in zip(rows, contains_by_row, strict=True):
+        nonempty_answers = [answer for answer in row_answers if answer]
+        assert contains == [is_positive(text, nonempty_answers, threshold) for text in texts]
 
 
 @given(st.lists(st.lists(st.tuples(st.sampled_from(["甲", "乙", " "]), st.sampled_from(["", "Yes"]))), max_size=3))
 def test_merging_is_idempotent_and_keeps_lists_aligned(rows: list[list[tuple[str, str]]]) -> None:
-    records = [
-        {
-            **{"answers": [a for a, _ in row], "yesno_answers": [y for _, y in row], "entity_answers": []},
-            **dict.fromkeys(("question_type", "fact_or_opinion", "source"), ""),
-        }
-        for row in rows
-    ]
-    once = merged(records)
-    assert merged([once]) == once and len(once["yesno_answers"]) in (0, len(once["answers"]))
-    assert once["answers"] == [*dict.fromkeys(answer for row in rows for answer, _ in row if answer.strip())]
+    records = []
+    all_answers = []
+    for row in rows:
+        row_answers = [answer for answer, _ in row]
+        all_answers += row_answers
+        record = {"answers": row_answers, "yesno_answers": [yes_no for _, yes_no in row], "entity_answers": []}
+        records.append(record | {"question_type": "", "fact_or_opinion": "", "source": ""})
+    merged_record = merged(records)
+    assert merged([merged_record]) == merged_record
+    assert len(merged_record["yesno_answers"]) in (0, len(merged_record["answers"]))
+    distinct_answers = dict.fromkeys(answer for answer in all_answers if answer.strip())
+    assert merged_record["answers"] == list(distinct_answers)
 
 
 def test_every_release_takes_answers_by_the_text_of_the_question(sample_release: Path, tmp_path: Path) -> None:
     """The official files, a copy from a hub whose ids are numbers, and raw files of another split."""
-    run(
-        "builders",
-        "export",
-        "--quiet",
-        "--release",
-        sample_release,
-        "--format",
-        "official",
-        "--out",
-        tmp_path / "files",
-    )
-    run("builders", "official", "--archive", tmp_path / "files", "--out", tmp_path / "official")
-    done = run(
-        *("builders", "add", "answers", "--raw", SAMPLE / "search.dev.json", SAMPLE / "search.train.json"),
-        *("--release", tmp_path / "official", "--out", tmp_path / "official"),  # in place
-    )
+    files = tmp_path / "files"
+    run("builders", "export", "--quiet", "--release", sample_release, "--format", "official", "--out", files)
+    official = tmp_path / "official"
+    run("builders", "official", "--archive", files, "--out", official)
+    # The answers are added in place.
+    raw_files = [SAMPLE / "search.dev.json", SAMPLE / "search.train.json"]
+    done = run("builders", "add", "answers", "--raw", *raw_files, "--release", official, "--out", official)
     assert "train: 30 of 30 queries have a raw row\ndev: 16 of 16 queries have a raw row\ntest: 0 of 12" in done.stdout
-    assert answers(tmp_path / "official") == answers(sample_release)
-    assert ("answers", "test") not in open_release(tmp_path / "official").splits()
-    run("builders", "check", "--release", tmp_path / "official")
+    assert answers(official) == answers(sample_release)
+    assert ("answers", "test") not in open_release(official).splits()
+    run("builders", "check", "--release", official)
 
 
 @pytest.mark.parametrize(
@@ -179,52 +185,56 @@ def test_bad_rows_are_one_line_or_a_counted_warning(
     raw = write_rows(tmp_path / "dev.json", [row])
     done = run("builders", "add", "answers", "--raw", raw, "--release", small, "--out", tmp_path / "out", code=None)
     line = message.format(raw=raw, release=small)
-    assert (line in error_of(done)) if line.startswith("error") else (done.code == 0 and line in done.stderr)
-    assert (tmp_path / "out").exists() is not line.startswith("error")
+    if line.startswith("error"):
+        assert line in error_of(done)
+        assert not (tmp_path / "out").exists()
+    else:
+        assert done.code == 0 and line in done.stderr
+        assert (tmp_path / "out").exists()
 
 
-def test_other_verbs_keep_the_answers_true(sample_release: Path, tmp_path: Path) -> None:
-    """Moved negatives join the passages of an answer. An extract keeps the answers of its queries."""
+def test_negatives_that_become_positives_join_the_passages_of_an_answer(sample_release: Path, tmp_path: Path) -> None:
     release = open_release(sample_release)
-    texts, rows = release.texts("corpus", "corpus"), answers(sample_release, "train")
-    query, row = next((query, row) for query, row in rows.items() if row["answers"])
-    known = {each["corpus-id"] for each in release.table("qrels", "train").to_pylist() if each["query-id"] == query}
-    moved = [docid for docid, text in texts.items() if docid not in known][:40]
-    negatives, scores, relabelled = tmp_path / "negatives.jsonl", tmp_path / "ce.run", tmp_path / "relabelled"
-    negatives.write_text(json.dumps({"query-id": query, "negative-ids": moved}) + "\n")
-    write_run(scores, [(query, [(docid, 9.0) for docid in moved])])
-    step = ("annotate", "relabel", "move", "--release", sample_release, "--negatives", negatives, "--scores", scores)
-    run("builders", *step, "--out", relabelled)
-    expected = [
-        [docid for docid in [*known, *moved] if reaches(words(texts[docid]), [words(answer)])]
-        for answer in row["answers"]
-    ]
-    found = answers(relabelled, "train")
-    assert [sorted(each) for each in found.pop(query)["answer_passages"]] == [sorted(each) for each in expected]
-    assert found == {each: other for each, other in rows.items() if each != query}
+    texts = release.texts("corpus", "corpus")
+    rows = answers(sample_release, "train")
+    query_id = next(query_id for query_id, row in rows.items() if row["answers"])
+    judgments = release.table("qrels", "train").to_pylist()
+    judged_ids = {judgment["corpus-id"] for judgment in judgments if judgment["query-id"] == query_id}
+    negative_ids = [passage_id for passage_id in texts if passage_id not in judged_ids][:40]
+    negatives = tmp_path / "negatives.jsonl"
+    negatives.write_text(json.dumps({"query-id": query_id, "negative-ids": negative_ids}) + "\n")
+    scores = tmp_path / "ce.run"
+    write_run(scores, [(query_id, [(passage_id, 9.0) for passage_id in negative_ids])])
+    relabelled = tmp_path / "relabelled"
+    options = ["--release", sample_release, "--negatives", negatives, "--scores", scores, "--out", relabelled]
+    run("builders", "annotate", "relabel", "move", *options)
+    relabelled_rows = answers(relabelled, "train")
+    # The row of this question has the new passages; the other rows are unchanged.
+    old_row = rows.pop(query_id)
+    new_row = relabelled_rows.pop(query_id)
+    for answer, passage_ids in zip(old_row["answers"], new_row["answer_passages"], strict=True):
+        positive_ids = list(judged_ids) + negative_ids
+        expected_ids = [docid for docid in positive_ids if reaches(words(texts[docid]), [words(answer)])]
+        assert sorted(passage_ids) == sorted(expected_ids)
+    assert relabelled_rows == rows
+    run("builders", "check", "--release", relabelled)
+
+
+def test_an_extract_has_the_answers_of_its_queries(sample_release: Path, tmp_path: Path) -> None:
     bm25 = tmp_path / "bm25.run"
     run("baselines", "bm25", "--quiet", "--release", sample_release, "--index", tmp_path / "index", "--out", bm25)
-    run("builders", "add", "samples", "--release", sample_release, "--sizes", 40, "--out", tmp_path / "samples")
-    extract = (
-        "add",
-        "samples",
-        "--release",
-        tmp_path / "samples",
-        "--extract",
-        "sample-40",
-        "--out",
-        tmp_path / "small",
-    )
-    run("builders", *extract)
-    assert answers(tmp_path / "small") == answers(sample_release)
-    for path in (relabelled, tmp_path / "small"):
-        run("builders", "check", "--release", path)
+    samples = tmp_path / "samples"
+    run("builders", "add", "samples", "--release", sample_release, "--sizes", 40, "--out", samples)
+    extract = tmp_path / "small"
+    run("builders", "add", "samples", "--release", samples, "--extract", "sample-40", "--out", extract)
+    assert answers(extract) == answers(sample_release)
+    run("builders", "check", "--release", extract)
 
 
 def test_removed_training_questions_lose_their_answers(small: Path, tmp_path: Path) -> None:
-    more = write_rows(tmp_path / "train.json", [raw_row(6, "怎么种树", [["挖一个坑"]], ["挖一个坑"])])
-    raw = ("--raw", tmp_path / "raw", "--train", more)
-    run("builders", "release", "--quiet", *raw, "--out", tmp_path / "two", "--min-chars", 1)
+    train_rows = write_rows(tmp_path / "train.json", [raw_row(6, "怎么种树", [["挖一个坑"]], ["挖一个坑"])])
+    options = ["--raw", tmp_path / "raw", "--train", train_rows, "--out", tmp_path / "two", "--min-chars", 1]
+    run("builders", "release", "--quiet", *options)
     assert answers(tmp_path / "two", "train").keys() == {md5("杏花几月开？"), md5("怎么种树")}
     run("builders", "similar", "--release", tmp_path / "two", "--out", tmp_path / "similar")
     assert answers(tmp_path / "similar", "train").keys() == {md5("怎么种树")}
@@ -257,16 +267,21 @@ def test_check_finds_answers_out_of_place(
 
 @pytest.fixture(scope="module")
 def runs(sample_release: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Three runs of the dev questions."""
     folder = tmp_path_factory.mktemp("runs")
+    run_paths = []
     for analyzer in ("words", "bigrams", "characters"):
-        given_ = ("--release", sample_release, "--analyzer", analyzer, "--index", folder / "index")
-        run("baselines", "bm25", "--quiet", *given_, "--out", folder / f"{analyzer}.run")
-    return [folder / f"{analyzer}.run" for analyzer in ("words", "bigrams", "characters")]
+        run_path = folder / f"{analyzer}.run"
+        options = ["--release", sample_release, "--analyzer", analyzer, "--index", folder / "index"]
+        run("baselines", "bm25", "--quiet", *options, "--out", run_path)
+        run_paths.append(run_path)
+    return run_paths
 
 
-def evaluated(release: Path, runs: list[Path], *words_: object) -> list[dict[str, Any]]:
-    given_ = ("evaluate", "--release", release, "--format", "json", *words_, *runs)
-    return list(json.loads(run("baselines", *given_).stdout))
+def evaluated(release: Path, runs: list[Path], *options: object) -> list[dict[str, Any]]:
+    """Return the results of `evaluate` for each run."""
+    done = run("baselines", "evaluate", "--release", release, "--format", "json", *options, *runs)
+    return list(json.loads(done.stdout))
 
 
 @pytest.mark.parametrize("by", ["question_type", "fact_or_opinion", "source", "query_length"])
@@ -279,41 +294,76 @@ def test_the_groups_together_are_the_whole(sample_release: Path, runs: list[Path
         for key in ("MRR@10", "recall@1", "recall@50"):
             mean = sum(group["queries"] * group[key] for group in groups) / result["queries"]
             assert mean == pytest.approx(result["official"][key])
-            assert all(low <= group[key] <= high for group in groups for low, high in [group["intervals"][key]])
+            for group in groups:
+                low, high = group["intervals"][key]
+                assert low <= group[key] <= high
+        sizes = {group["group"]: group["queries"] for group in groups}
         if by == "query_length":
-            lengths = [(len(text) > 6) + (len(text) > 9) + (len(text) > 12) for text in texts.values()]
-            titles = ("1-6 characters", "7-9 characters", "10-12 characters", "13 characters or more")
-            expected = [(titles[n], lengths.count(n)) for n in sorted({*lengths})]
-            assert len(expected) > 1 and [(group["group"], group["queries"]) for group in groups] == expected
+            expected_sizes = dict(Counter(length_group(text) for text in texts.values()))
+            assert len(sizes) > 1
+            # The groups are sorted by length.
+            assert list(sizes) == [title for title in LENGTH_GROUPS if title in expected_sizes]
         else:
-            names = [row[by] for row in rows.values()]
-            assert {group["group"]: group["queries"] for group in groups} == {n: names.count(n) for n in {*names}}
+            expected_sizes = dict(Counter(row[by] for row in rows.values()))
+        assert sizes == expected_sizes
+
+
+LENGTH_GROUPS = ["1-6 characters", "7-9 characters", "10-12 characters", "13 characters or more"]
+
+
+def length_group(text: str) -> str:
+    """Return the group of a question's length."""
+    for longest, title in zip((6, 9, 12), LENGTH_GROUPS, strict=False):
+        if len(text) <= longest:
+            return title
+    return LENGTH_GROUPS[-1]
 
 
 def test_differences_in_groups_have_holms_correction(sample_release: Path, runs: list[Path]) -> None:
-    given_ = ("--release", sample_release, "--measure", "nDCG@10", "--by", "question_type", *runs)
-    rows = json.loads(run("baselines", "compare", *given_, "--format", "json").stdout)["measures"]["nDCG@10"]["by"]
+    options = ["--release", sample_release, "--measure", "nDCG@10", "--by", "question_type", *runs]
+    comparison = json.loads(run("baselines", "compare", *options, "--format", "json").stdout)
+    rows = comparison["measures"]["nDCG@10"]["by"]
     assert len(rows) == 3 * len({row["group"] for row in rows})
     for test in ("t", "randomisation"):
-        expected = multipletests([row[test]["p"] for row in rows], method="holm")[1]
-        assert [row[test]["corrected"] for row in rows] == pytest.approx(expected)
+        p_values = [row[test]["p"] for row in rows]
+        corrected_values = multipletests(p_values, method="holm")[1]
+        assert [row[test]["corrected"] for row in rows] == pytest.approx(corrected_values)
     for form in ("text", "markdown"):
-        assert "nDCG@10: pairs in groups" in run("baselines", "compare", *given_, "--format", form).stdout
+        assert "nDCG@10: pairs in groups" in run("baselines", "compare", *options, "--format", form).stdout
 
 
 def recalled(release: Path, path: Path) -> dict[str, dict[str, int | None]]:
     """Return the rank of the first passage with an answer and with an entity by brute force."""
-    texts, found = open_release(release).texts("corpus", "corpus"), dict[str, dict[str, int | None]]()
+    texts = open_release(release).texts("corpus", "corpus")
     rankings = read_run(path).rankings
-    for query, row in answers(release).items():
-        tops = [texts[docid] for docid in rankings.get(query, [])[:50]]
-        right = [reaches(words(text), [words(answer) for answer in row["answers"]]) for text in tops]
-        entities = [entity for answer in row["entity_answers"] for entity in answer]
-        inside = [any(entity in text for entity in entities) for text in tops]
-        found[query] = {"answer": right.index(True) + 1 if any(right) else None}
+    ranks_by_query: dict[str, dict[str, int | None]] = {}
+    for query_id, row in answers(release).items():
+        top_texts = [texts[passage_id] for passage_id in rankings.get(query_id, [])[:50]]
+        answer_tokens = [words(answer) for answer in row["answers"]]
+        ranks_by_query[query_id] = {"answer": first_rank([reaches(words(text), answer_tokens) for text in top_texts])}
+        entities = list(itertools.chain.from_iterable(row["entity_answers"]))
         if entities:
-            found[query]["entity"] = inside.index(True) + 1 if any(inside) else None
-    return found
+            has_entity = []
+            for text in top_texts:
+                has_entity.append(any(entity in text for entity in entities))
+            ranks_by_query[query_id]["entity"] = first_rank(has_entity)
+    return ranks_by_query
+
+
+def first_rank(flags: list[bool]) -> int | None:
+    """Return the rank of the first passage with a flag."""
+    return flags.index(True) + 1 if True in flags else None
+
+
+def check_recall(figures: dict[str, Any], kind_of_answer: str, ranks: list[int | None]) -> None:
+    """Check the figures of ``answer`` or ``entity`` against the ranks of the first passages with an answer."""
+    assert ranks and figures[f"{kind_of_answer} queries"] == len(ranks)
+    reached_ranks = [rank for rank in ranks if rank is not None]
+    for cutoff in (1, 5, 10, 50):
+        share = len([rank for rank in reached_ranks if rank <= cutoff]) / len(ranks)
+        assert figures[f"{kind_of_answer}@{cutoff}"] == pytest.approx(share)
+    reciprocal_rank = sum(1 / rank for rank in reached_ranks if rank <= 10) / len(ranks)
+    assert figures[f"{kind_of_answer} MRR@10"] == pytest.approx(reciprocal_rank)
 
 
 @pytest.mark.slow
@@ -326,91 +376,103 @@ def test_answer_recall_needs_no_judgment_and_is_that_of_brute_force(
         draft.drop("dev")
     table = tmp_path / "values.parquet"
     with_qrels = evaluated(sample_release, runs, "--answers", "--per-query", table)
-    for path, result, other in zip(runs, with_qrels, evaluated(unlabelled, runs, "--answers"), strict=True):
-        expected = recalled(sample_release, path)
-        for kind in ("answer", "entity"):
-            ranks = [row[kind] for row in expected.values() if kind in row]
-            assert ranks and result["answers"][f"{kind} queries"] == len(ranks)
-            for k in (1, 5, 10, 50):
-                share = sum(rank is not None and rank <= k for rank in ranks) / len(ranks)
-                assert result["answers"][f"{kind}@{k}"] == pytest.approx(share)
-            reciprocal = sum(1 / rank for rank in ranks if rank and rank <= 10) / len(ranks)
-            assert result["answers"][f"{kind} MRR@10"] == pytest.approx(reciprocal)
+    without_qrels = evaluated(unlabelled, runs, "--answers")
+    for path, result, unlabelled_result in zip(runs, with_qrels, without_qrels, strict=True):
+        ranks_by_query = recalled(sample_release, path).values()
+        for kind_of_answer in ("answer", "entity"):
+            ranks = [query_ranks[kind_of_answer] for query_ranks in ranks_by_query if kind_of_answer in query_ranks]
+            check_recall(result["answers"], kind_of_answer, ranks)
         agreement = result["answers"].pop("agreement")
-        assert other == {"run": str(path), "answers": result["answers"]}
-    orders = [[r["official"]["MRR@10"] for r in with_qrels], [r["answers"]["answer MRR@10"] for r in with_qrels]]
-    assert agreement["tau"] == pytest.approx(kendalltau(*orders).statistic) and agreement["systems"] == 3
-    stored = pq.read_table(table).to_pylist()
-    first = recalled(sample_release, runs[0])
-    assert all(first[row["query_id"]]["answer"] == row["first_answer_rank"] for row in stored[:16])
+        assert unlabelled_result == {"run": str(path), "answers": result["answers"]}
+    judged_means = [result["official"]["MRR@10"] for result in with_qrels]
+    answer_means = [result["answers"]["answer MRR@10"] for result in with_qrels]
+    assert agreement["tau"] == pytest.approx(kendalltau(judged_means, answer_means).statistic)
+    assert agreement["systems"] == 3
+    first_run_ranks = recalled(sample_release, runs[0])
+    # The table has the rows of the first run first.
+    for row in pq.read_table(table).to_pylist()[:16]:
+        assert row["first_answer_rank"] == first_run_ranks[row["query_id"]]["answer"]
     assert "Kendall's tau" in run("baselines", "evaluate", "--release", sample_release, "--answers", *runs).stdout
 
 
 def test_english_queries_have_the_answers_of_the_chinese_ones(sample_release: Path, tmp_path: Path) -> None:
     queries = open_release(sample_release).texts("queries", "dev")
-    english, source = {query: f"question {n}" for n, query in enumerate(queries)}, tmp_path / "english.tsv"
-    source.write_text("".join(f"{query}\t{text}\n" for query, text in english.items()))
+    english = {query_id: f"question {number}" for number, query_id in enumerate(queries)}
+    source = tmp_path / "english.tsv"
+    source.write_text("".join(f"{query_id}\t{text}\n" for query_id, text in english.items()))
     out = tmp_path / "out"
     run("builders", "add", "crosslingual", "--source", source, "--release", sample_release, "--out", out)
-    positives = {row["query-id"]: row["corpus-id"] for row in open_release(out).table("qrels", "dev").to_pylist()}
-    write_run(tmp_path / "perfect.run", [(md5(english[query]), [(docid, 1.0)]) for query, docid in positives.items()])
-    more = ("--set", "crosslingual", "--by", "question_type", "--answers")
-    (result,) = evaluated(out, [tmp_path / "perfect.run"], *more)
-    assert result["official"]["recall@1"] == 1 and result["answers"]["answer queries"] == 16
-    assert {group["group"] for group in result["by"]} == {row["question_type"] for row in answers(out).values()}
+    # A perfect run has a positive passage of each question.
+    judgments = open_release(out).table("qrels", "dev").to_pylist()
+    positive_ids = {judgment["query-id"]: judgment["corpus-id"] for judgment in judgments}
+    perfect_run = tmp_path / "perfect.run"
+    write_run(perfect_run, [(md5(english[query_id]), [(docid, 1.0)]) for query_id, docid in positive_ids.items()])
+    (result,) = evaluated(out, [perfect_run], "--set", "crosslingual", "--by", "question_type", "--answers")
+    assert result["official"]["recall@1"] == 1
+    assert result["answers"]["answer queries"] == 16
+    question_types = {row["question_type"] for row in answers(out).values()}
+    assert {group["group"] for group in result["by"]} == question_types
 
 
 def test_a_release_without_answers_says_how_to_add_them(small: Path, tmp_path: Path) -> None:
     with draft_release(tmp_path / "without", BUILD, open_release(small)) as draft:
         draft.drop("answers")
-    write_run(tmp_path / "a.run", [(md5("杏花香吗"), [(md5("杏花有淡淡的香味。"), 1.0)])])
-    lacks = f"error: {tmp_path / 'without'}: has no answers/dev; `python -m builders add answers` adds the config"
-    for words_ in (["--answers"], ["--by", "source"]):
-        given_ = ("evaluate", "--release", tmp_path / "without", *words_, tmp_path / "a.run")
-        assert error_of(run("baselines", *given_, code=1)) == lacks
-    form = ("export", "--release", tmp_path / "without", "--format", "rag", "--run", tmp_path / "a.run")
-    assert error_of(run("builders", *form, "--out", tmp_path / "rag", code=1)) == lacks
-    test = ("evaluate", "--release", small, "--split", "test", "--answers", tmp_path / "a.run")
-    assert "no query of the split has an answer" in error_of(run("baselines", *test, code=1))
+    run_path = tmp_path / "a.run"
+    write_run(run_path, [(md5("杏花香吗"), [(md5("杏花有淡淡的香味。"), 1.0)])])
+    release = tmp_path / "without"
+    error_line = f"error: {release}: has no answers/dev; `python -m builders add answers` adds the config"
+    for options in (["--answers"], ["--by", "source"]):
+        done = run("baselines", "evaluate", "--release", release, *options, run_path, code=1)
+        assert error_of(done) == error_line
+    options = ["--format", "rag", "--run", run_path, "--out", tmp_path / "rag"]
+    assert error_of(run("builders", "export", "--release", release, *options, code=1)) == error_line
+    done = run("baselines", "evaluate", "--release", small, "--split", "test", "--answers", run_path, code=1)
+    assert "no query of the split has an answer" in error_of(done)
 
 
 def test_the_export_for_generation_has_question_answers_and_texts(
     sample_release: Path, runs: list[Path], tmp_path: Path
 ) -> None:
-    form = ("export", "--release", sample_release, "--format", "rag", "--top-k", 3, "--run", runs[0])
-    run("builders", *form, "--out", tmp_path / "rag")
-    release, rows = open_release(sample_release), json_lines(tmp_path / "rag" / "rag" / "words.jsonl")
-    queries, texts, known = release.texts("queries", "dev"), release.texts("corpus", "corpus"), answers(sample_release)
+    options = ["--release", sample_release, "--format", "rag", "--top-k", 3, "--run", runs[0]]
+    run("builders", "export", *options, "--out", tmp_path / "rag")
+    release = open_release(sample_release)
+    queries = release.texts("queries", "dev")
+    texts = release.texts("corpus", "corpus")
+    answer_rows = answers(sample_release)
     rankings = read_run(runs[0]).rankings
-    assert [row["query_id"] for row in rows] == [query for query in queries if rankings.get(query)]
+    rows = json_lines(tmp_path / "rag" / "rag" / "words.jsonl")
+    assert [row["query_id"] for row in rows] == [query_id for query_id in queries if rankings.get(query_id)]
     for row in rows:
-        query = row["query_id"]
-        assert row["question"] == queries[query] and row["answers"] == known[query]["answers"]
-        assert row["question_type"] == known[query]["question_type"]
-        assert [(p["docid"], p["rank"], p["text"]) for p in row["passages"]] == [
-            (docid, rank, texts[docid]) for rank, docid in enumerate(rankings[query][:3], 1)
-        ]
+        answer_row = answer_rows[row["query_id"]]
+        assert row["question"] == queries[row["query_id"]]
+        assert row["answers"] == answer_row["answers"]
+        assert row["question_type"] == answer_row["question_type"]
+        passages = [(passage["docid"], passage["rank"], passage["text"]) for passage in row["passages"]]
+        top_ids = rankings[row["query_id"]][:3]
+        assert passages == [(docid, rank, texts[docid]) for rank, docid in enumerate(top_ids, 1)]
 
 
 # The published rows
 
 
-def test_answers_of_the_demo_rows_are_those_of_the_raw_file(demo_release: Path, shared_data: Path) -> None:
-    for split, answered, answers_, inside in (("train", 89, 163, 148), ("dev", 89, 189, 167), ("test", 0, 0, 0)):
-        with gzip.open(
-            shared_data / "dureader-2.0-demo" / f"search.{split}.json.gz", "rt", "utf-8", newline="\n"
-        ) as file:
-            raw = {md5(row["question"]): row for row in map(json.loads, file)}
-        found = answers(demo_release, split)
-        for query, row in found.items():
-            assert row["answers"] == raw[query].get("answers", [])
-            assert row["yesno_answers"] == raw[query].get("yesno_answers", [])
-            entities = raw[query].get("entity_answers", [])
-            assert row["entity_answers"] == (entities if any(entities) else [])
-            assert (row["question_type"], row["source"]) == (raw[query]["question_type"], "search")
-            assert row["fact_or_opinion"] == raw[query]["fact_or_opinion"]
-        stats = json.loads((demo_release / "stats.json").read_text())["answers"][split]
-        assert (stats["answered"], stats["unanswered"], stats["answers"], stats["in_passages"]) == (
-            *(answered, 0),
-            *(answers_, inside),
-        )
+@pytest.mark.parametrize(
+    ("split", "expected_counts"),
+    [("train", (89, 0, 163, 148)), ("dev", (89, 0, 189, 167)), ("test", (0, 0, 0, 0))],
+)
+def test_answers_of_the_demo_rows_are_those_of_the_raw_file(
+    split: str, expected_counts: tuple[int, int, int, int], demo_release: Path, shared_data: Path
+) -> None:
+    raw_path = shared_data / "dureader-2.0-demo" / f"search.{split}.json.gz"
+    with gzip.open(raw_path, "rt", "utf-8", newline="\n") as file:
+        raw_rows = {md5(row["question"]): row for row in map(json.loads, file)}
+    for query_id, row in answers(demo_release, split).items():
+        raw = raw_rows[query_id]
+        assert row["answers"] == raw.get("answers", [])
+        assert row["yesno_answers"] == raw.get("yesno_answers", [])
+        entities = raw.get("entity_answers", [])
+        assert row["entity_answers"] == (entities if any(entities) else [])
+        assert (row["question_type"], row["source"]) == (raw["question_type"], "search")
+        assert row["fact_or_opinion"] == raw["fact_or_opinion"]
+    stats = json.loads((demo_release / "stats.json").read_text())["answers"][split]
+    counts = (stats["answered"], stats["unanswered"], stats["answers"], stats["in_passages"])
+    assert counts == expected_counts

@@ -1,9 +1,9 @@
 """BM25 against a direct implementation of Lucene's formula; analyzers, cached index, run, and tuning of k1 and b."""
 
 import functools
+import itertools
 import json
 import logging
-import math
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +13,7 @@ from unittest import mock
 import pyarrow as pa
 import pytest
 from bm25_corpora import WORDS, build, lucene_scores, random_corpus
-from commands import Done, run
+from commands import Done, names, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from releases import QUESTIONS, make_release, md5, tables
@@ -41,18 +41,26 @@ def check_against_lucene(
     tolerance = 1e-8 * max(scores.values(), default=0)
     expected = [scores[corpus_id] for corpus_id, _ in hits]
     assert [score for _, score in hits] == pytest.approx(expected, rel=1e-5, abs=tolerance)
-    rounded = sorted(((-float(f"{score:.5e}"), corpus_id) for corpus_id, score in scores.items()))
-    if len({score for score, _ in rounded}) == _distinct(scores):  # rounding does not merge distinct scores
-        assert [corpus_id for corpus_id, _ in hits] == [corpus_id for _, corpus_id in rounded[:top_k]]
+    # Compare the order only where rounding to the precision of the index does not merge distinct scores.
+    rounded_scores = {corpus_id: float(f"{score:.5e}") for corpus_id, score in scores.items()}
+    if len(set(rounded_scores.values())) == count_distinct(scores):
+        order = sorted(rounded_scores, key=lambda corpus_id: (-rounded_scores[corpus_id], corpus_id))
+        assert hit_ids(hits) == order[:top_k]
 
 
-def _distinct(scores: dict[str, float]) -> int:
+def hit_ids(hits: list[tuple[str, float]]) -> list[str]:
+    """Return the ids of the passages of hits."""
+    return [corpus_id for corpus_id, _ in hits]
+
+
+def count_distinct(scores: dict[str, float]) -> int:
     """Count distinct scores. Differences within the rounding error of 64-bit sums are ignored."""
-    falling = sorted(scores.values(), reverse=True)
-    return sum(
-        not place or above - score > 1e-12 * above
-        for place, (above, score) in enumerate(zip([math.inf, *falling], falling, strict=False))
-    )
+    falling_scores = sorted(scores.values(), reverse=True)
+    distinct_count = min(1, len(falling_scores))
+    for higher_score, score in itertools.pairwise(falling_scores):
+        if higher_score - score > 1e-12 * higher_score:
+            distinct_count += 1
+    return distinct_count
 
 
 @settings(max_examples=40)
@@ -83,7 +91,10 @@ def test_any_k1_and_b_from_one_index(tmp_path: Path, k1: float, b: float) -> Non
 def zipf_corpus(passages: int) -> dict[str, list[str]]:
     """A corpus with frequent words, thousands of rare words, empty passages, and words repeated hundreds of times."""
     rng = random.Random(passages)
-    corpus = {f"d{n:05d}": [f"z{int(rng.paretovariate(0.4)) % 5_000}" for _ in range(n % 40)] for n in range(passages)}
+    corpus = {}
+    for number in range(passages):
+        length = number % 40
+        corpus[f"d{number:05d}"] = [f"z{int(rng.paretovariate(0.4)) % 5_000}" for _ in range(length)]
     corpus["many"] = ["z1"] * 300 + ["z2"] * 255 + ["z3"] * 254 + ["z4"] * 70_000
     corpus["more"] = ["z1"] * 301 + ["z2"] * 256
     return dict(rng.sample(list(corpus.items()), len(corpus)))
@@ -108,34 +119,41 @@ def test_every_number_of_threads_writes_the_same_postings(tmp_path: Path) -> Non
     for threads in (1, 3):
         (tmp_path / str(threads)).mkdir()
         write_postings(tmp_path / str(threads), texts, [pa.array(list(corpus))], threads)
-    names = sorted(path.name for path in (tmp_path / "1").iterdir())
-    assert names == sorted(path.name for path in (tmp_path / "3").iterdir()) == sorted([*FILES, "ids", "ids.ends"])
-    for name in names:
-        assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "3" / name).read_bytes()
+    file_names = names(tmp_path / "1")
+    assert file_names == names(tmp_path / "3") == sorted([*FILES, "ids", "ids.ends"])
+    for file_name in file_names:
+        assert (tmp_path / "1" / file_name).read_bytes() == (tmp_path / "3" / file_name).read_bytes()
 
 
 @pytest.mark.slow
 def test_passages_without_a_token_are_never_found(tmp_path: Path) -> None:
     assert build(tmp_path / "all", {"a": [], "b": []}).search(["x"], 5) == []
     index = build(tmp_path / "some", {"a": [], "b": ["x"], "c": []})
-    assert (index.passages, [corpus_id for corpus_id, _ in index.search(["x", "y"], 5)]) == (3, ["b"])
+    assert index.passages == 3
+    assert hit_ids(index.search(["x", "y"], 5)) == ["b"]
 
 
 def test_ties_go_by_id_also_where_the_list_is_cut(tmp_path: Path) -> None:
-    ids = [f"{n:03d}" for n in range(500)]
-    random.Random(1).shuffle(ids)
-    index = build(tmp_path, {**{i: ["same", "words"] for i in ids}, "best": ["same", "same"], "z": ["rare", "x"]})
+    sorted_ids = [f"{number:03d}" for number in range(500)]
+    shuffled_ids = sorted_ids[:]
+    random.Random(1).shuffle(shuffled_ids)
+    corpus = {corpus_id: ["same", "words"] for corpus_id in shuffled_ids}
+    corpus["best"] = ["same", "same"]
+    corpus["z"] = ["rare", "x"]
+    index = build(tmp_path, corpus)
     hits = index.search(["same"], 20)
-    assert [corpus_id for corpus_id, _ in hits] == ["best", *(f"{n:03d}" for n in range(19))]
+    assert hit_ids(hits) == ["best", *sorted_ids[:19]]
     assert len({score for _, score in hits}) == 2
-    assert [corpus_id for corpus_id, _ in index.search(["same", "rare"], 2)] == ["z", "best"]
+    assert hit_ids(index.search(["same", "rare"], 2)) == ["z", "best"]
 
 
 def test_passages_of_the_same_words_tie_whatever_the_order_of_their_words(tmp_path: Path) -> None:
     rng = random.Random(5)
     corpus: dict[str, list[str]] = {}
     for group in range(1_500):
-        words = [WORDS[min(29, int(rng.expovariate(1 / 8)))] for _ in range(rng.randint(5, 80))]
+        # The first words are the most frequent ones.
+        word_numbers = [int(rng.expovariate(1 / 8)) for _ in range(rng.randint(5, 80))]
+        words = [WORDS[min(29, number)] for number in word_numbers]
         for _ in range(4):
             rng.shuffle(words)
             corpus[f"{rng.getrandbits(40):010x}-{group}"] = words[:]
@@ -143,44 +161,47 @@ def test_passages_of_the_same_words_tie_whatever_the_order_of_their_words(tmp_pa
     index = build(tmp_path, dict(rng.sample(list(corpus.items()), len(corpus))))
     for _ in range(100):
         hits = index.search([rng.choice(WORDS) for _ in range(12)], 100)
-        by_group: dict[str, set[float]] = {}
+        scores_by_group: dict[str, set[float]] = {}
         for corpus_id, score in hits:
-            by_group.setdefault(corpus_id.split("-")[1], set()).add(score)
-        assert all(len(scores) == 1 for scores in by_group.values())
+            scores_by_group.setdefault(corpus_id.split("-")[1], set()).add(score)
+        assert all(len(scores) == 1 for scores in scores_by_group.values())
         assert hits == sorted(hits, key=lambda hit: (-hit[1], hit[0]))
 
 
 def test_segmentation_in_processes_keeps_the_order() -> None:
     batches = [[f"第{n}次北京的冬天", "，。", "iPhone 手机"] for n in range(40)]
-    alone = list(segment_batches(batches, 1, BY_WORDS))
-    assert alone == list(segment_batches(batches, 2, BY_WORDS))
-    assert alone[3] == ["第 3 次 北京 的 冬天", "", "iphone 手机"]
+    by_one_process = list(segment_batches(batches, 1, BY_WORDS))
+    by_two_processes = list(segment_batches(batches, 2, BY_WORDS))
+    assert by_one_process == by_two_processes
+    assert by_one_process[3] == ["第 3 次 北京 的 冬天", "", "iphone 手机"]
 
 
 def test_of_long_passages_the_first_characters_can_be_read_alone(tmp_path: Path) -> None:
-    whole = build(tmp_path, {"a": ["winter", "is", "cold"], "b": ["cold", "is", "the", "winter"]})
-    assert {found for found, _ in whole.search(["winter"], 5)} == {"a", "b"}
-    first = engine_numba.open_index(Texts(open_release(tmp_path / "release"), max_chars=8), tmp_path / "indexes", 1)
-    assert [found for found, _ in first.search(["winter"], 5)] == ["a"]
-    assert [found for found, _ in first.search(["cold"], 5)] == ["b"]
+    full_index = build(tmp_path, {"a": ["winter", "is", "cold"], "b": ["cold", "is", "the", "winter"]})
+    assert set(hit_ids(full_index.search(["winter"], 5))) == {"a", "b"}
+    first_characters = Texts(open_release(tmp_path / "release"), max_chars=8)
+    cut_index = engine_numba.open_index(first_characters, tmp_path / "indexes", 1)
+    assert hit_ids(cut_index.search(["winter"], 5)) == ["a"]
+    assert hit_ids(cut_index.search(["cold"], 5)) == ["b"]
 
 
 def test_more_hits_than_passages_need_no_memory(tmp_path: Path) -> None:
     index = build(tmp_path, {"a": ["x"], "b": ["x"]})
-    asked: list[int] = []
-    search = index.search_columns
+    requested_hits: list[int] = []
+    search_passages = index.search_columns
 
-    def counting(ids: Any, queries: Any, top_k: int) -> Any:
-        asked.append(top_k)
-        return search(ids, queries, top_k)
+    def note_top_k(ids: Any, queries: Any, top_k: int) -> Any:
+        requested_hits.append(top_k)
+        return search_passages(ids, queries, top_k)
 
-    with mock.patch.object(index, "search_columns", counting):
+    with mock.patch.object(index, "search_columns", note_top_k):
         (block,) = search_columns(index, [("q", "x")], 20_000_000, 1)
-        assert len(block.hits()["q"]) == len(index.search(["x"], 20_000_000)) == 2
-    assert asked == [2, 2]
+        assert len(block.hits()["q"]) == 2
+        assert len(index.search(["x"], 20_000_000)) == 2
+    assert requested_hits == [2, 2]
 
 
-def _flip(path: Path) -> None:
+def change_byte(path: Path) -> None:
     """Change a byte of a file in a new file, so that existing memory maps stay intact."""
     data = bytearray(path.read_bytes())
     data[len(data) // 3] ^= 1
@@ -190,7 +211,7 @@ def _flip(path: Path) -> None:
 
 DAMAGES: dict[str, Callable[[Path], Any]] = {
     "missing file": lambda folder: (folder / "postings").unlink(),
-    "other bytes": lambda folder: _flip(folder / "postings"),
+    "other bytes": lambda folder: change_byte(folder / "postings"),
     "no manifest.json": lambda folder: (folder / "manifest.json").unlink(),
     "broken manifest.json": lambda folder: (folder / "manifest.json").write_text("[]"),
 }
@@ -200,22 +221,24 @@ DAMAGES: dict[str, Callable[[Path], Any]] = {
 def test_a_changed_or_damaged_index_is_rebuilt(tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: str) -> None:
     caplog.set_level(logging.INFO)
     corpus = random_corpus(1, 20, 10)
-    first = build(tmp_path, corpus)
-    wanted = first.search(["w1", "w2"], 10)
-    assert build(tmp_path, corpus).folder == first.folder
-    DAMAGES[damage](first.folder)
-    assert build(tmp_path, corpus).search(["w1", "w2"], 10) == wanted
-    changed = build(tmp_path, {**corpus, "new": ["fresh"]})
-    assert changed.folder != first.folder
-    assert [corpus_id for corpus_id, _ in changed.search(["fresh"], 5)] == ["new"]
-    said = [message.split(" ")[2] for message in caplog.messages if message.startswith("BM25 index")]
-    assert said == ["built:", "reused:", "built:", "built:"] and "damaged (" in caplog.text
+    first_index = build(tmp_path, corpus)
+    hits = first_index.search(["w1", "w2"], 10)
+    assert build(tmp_path, corpus).folder == first_index.folder
+    DAMAGES[damage](first_index.folder)
+    assert build(tmp_path, corpus).search(["w1", "w2"], 10) == hits
+    larger_index = build(tmp_path, {**corpus, "new": ["fresh"]})
+    assert larger_index.folder != first_index.folder
+    assert hit_ids(larger_index.search(["fresh"], 5)) == ["new"]
+    logged_actions = [message.split(" ")[2] for message in caplog.messages if message.startswith("BM25 index")]
+    assert logged_actions == ["built:", "reused:", "built:", "built:"]
+    assert "damaged (" in caplog.text
 
 
 def bm25(release: Path, *words: object, code: int = 0) -> Done:
+    """Search the dev questions of a release. Write the run ``r.run.gz`` beside the release."""
     folder = release.parent
-    first = ("bm25", "--release", release, "--out", folder / "r.run.gz", "--index", folder / "indexes")
-    return run("baselines", *first, "--threads", 2, *words, code=code)
+    paths = ["--release", release, "--out", folder / "r.run.gz", "--index", folder / "indexes"]
+    return run("baselines", "bm25", *paths, "--threads", 2, *words, code=code)
 
 
 def test_the_verb_writes_a_run_and_counts_empty_queries(tmp_path: Path) -> None:
@@ -232,21 +255,32 @@ def test_the_verb_writes_a_run_and_counts_empty_queries(tmp_path: Path) -> None:
 def test_the_manifest_beside_a_run_says_how_it_was_made(tmp_path: Path) -> None:
     release = make_release(tmp_path / "release")
     bm25(release, "--k1", 0.9, "--analyzer", "bigrams", "--top-k", 3)
-    found = json.loads((tmp_path / "r.run.gz.manifest.json").read_text())
-    model = {"name": "bm25", "engine": "numba", "k1": 0.9, "b": 0.75}
-    assert found["model"] == {**model, "analyzer": Analyzer("bigrams").version, "max_chars": None}
-    assert (found["set"], found["split"], found["top_k"], found["sample"]) == ("main", "dev", 3, None)
-    opened, read = open_release(release), {"corpus": "corpus", "queries": "dev"}
-    assert found["release"] == {name: opened.fingerprint(name, split) for name, split in read.items()}
-    assert found["versions"].keys() == {"dureader_retrieval", "numba", "numpy"}
-    assert found["run"]["sha256"] == sha256_of(tmp_path / "r.run.gz") and found["run"]["queries"] == 2
-    first = (tmp_path / "r.run.gz.manifest.json").read_bytes()
+    manifest_path = tmp_path / "r.run.gz.manifest.json"
+    manifest = json.loads(manifest_path.read_text())
+    assert manifest["model"] == {
+        "name": "bm25",
+        "engine": "numba",
+        "k1": 0.9,
+        "b": 0.75,
+        "analyzer": Analyzer("bigrams").version,
+        "max_chars": None,
+    }
+    assert (manifest["set"], manifest["split"], manifest["top_k"], manifest["sample"]) == ("main", "dev", 3, None)
+    opened_release = open_release(release)
+    assert manifest["release"] == {
+        "corpus": opened_release.fingerprint("corpus", "corpus"),
+        "queries": opened_release.fingerprint("queries", "dev"),
+    }
+    assert manifest["versions"].keys() == {"dureader_retrieval", "numba", "numpy"}
+    assert manifest["run"]["sha256"] == sha256_of(tmp_path / "r.run.gz")
+    assert manifest["run"]["queries"] == 2
+    first_bytes = manifest_path.read_bytes()
     bm25(release, "--k1", 0.9, "--analyzer", "bigrams", "--top-k", 3)
-    assert (tmp_path / "r.run.gz.manifest.json").read_bytes() == first
+    assert manifest_path.read_bytes() == first_bytes
 
 
 TEXT = "北京的冬天，iPhone15怎么卖？〇 A"
-WANTED = {
+EXPECTED_TOKENS = {
     "words": "北京 的 冬天 iphone15 怎么 卖 〇 a",
     "characters": "北 京 的 冬 天 iphone15 怎 么 卖 〇 a",
     "bigrams": "北京 京的 的冬 冬天 iphone15 怎么 么卖 〇 a",
@@ -254,19 +288,20 @@ WANTED = {
 }
 
 
-@pytest.mark.parametrize(("name", "wanted"), WANTED.items())
-def test_a_text_is_words_characters_bigrams_or_words_and_bigrams(name: str, wanted: str) -> None:
-    found = Analyzer(name)(TEXT)
-    assert [each for each in found if each != "〇"] == [each for each in wanted.split() if each != "〇"]
-    without = Analyzer(name, drop_stop_words=True)(TEXT)
-    assert without == [each for each in found if each not in STOP_WORDS]
-    assert len(without) < len(found)
+@pytest.mark.parametrize(("name", "expected"), EXPECTED_TOKENS.items())
+def test_a_text_is_words_characters_bigrams_or_words_and_bigrams(name: str, expected: str) -> None:
+    tokens = Analyzer(name)(TEXT)
+    assert [token for token in tokens if token != "〇"] == [token for token in expected.split() if token != "〇"]
+    tokens_to_index = Analyzer(name, drop_stop_words=True)(TEXT)
+    assert tokens_to_index == [token for token in tokens if token not in STOP_WORDS]
+    assert len(tokens_to_index) < len(tokens)
 
 
 def test_every_analyzer_has_an_index_of_its_own_and_asks_as_it_was_built(tmp_path: Path) -> None:
     release = open_release(make_release(tmp_path / "release"))
-    analyzers = [Analyzer(name, drop) for name in WANTED for drop in (False, True)]
-    assert len({json.dumps(Texts(release, analyzer=each).key("e")) for each in analyzers}) == len(analyzers)
+    analyzers = [Analyzer(name, False) for name in EXPECTED_TOKENS] + [Analyzer(name, True) for name in EXPECTED_TOKENS]
+    keys = {json.dumps(Texts(release, analyzer=analyzer).key("e")) for analyzer in analyzers}
+    assert len(keys) == len(analyzers)
     # The version must not change by accident, so that cached indexes of earlier versions remain valid.
     assert Texts(release).key("e")["segmenter"] == f"{segmenter_version()} tokens 2"
     index = engine_numba.open_index(Texts(release, analyzer=Analyzer("characters")), tmp_path / "indexes", 1)
@@ -275,13 +310,21 @@ def test_every_analyzer_has_an_index_of_its_own_and_asks_as_it_was_built(tmp_pat
 
 
 def test_values_are_moved_one_at_a_time_until_neither_gets_better() -> None:
-    assert descend(lambda k1, b: -abs(k1 - 0.6) - abs(b - 0.3)) == (0.6, 0.3)
-    assert descend(lambda k1, b: -((k1 - 1.5) ** 2) - (b - k1 / 3) ** 2) == (1.5, 0.5)  # b 0.4, k1 1.5, b 0.5
-    assert descend(lambda k1, b: 0.5) == (1.2, 0.75)  # all values are equally good, so the defaults stay
+    def measure_independent_values(k1: float, b: float) -> float:
+        return -abs(k1 - 0.6) - abs(b - 0.3)
+
+    def measure_dependent_values(k1: float, b: float) -> float:
+        return -((k1 - 1.5) ** 2) - (b - k1 / 3) ** 2
+
+    assert descend(measure_independent_values) == (0.6, 0.3)
+    # The steps are: b 0.4, k1 1.5, b 0.5.
+    assert descend(measure_dependent_values) == (1.5, 0.5)
+    # All values are equally good, so the defaults stay.
+    assert descend(lambda k1, b: 0.5) == (1.2, 0.75)
 
 
 def test_values_are_not_tuned_on_the_questions_that_are_searched(tmp_path: Path) -> None:
     release = make_release(tmp_path / "release")
     assert "--tune dev: tuning on the searched questions" in bm25(release, "--tune", "dev", code=2).stderr
-    found = bm25(release, "--tune", "train", "--engine", "elasticsearch", "--address", "http://a", code=2).stderr
-    assert "--tune needs --engine numba" in found
+    elasticsearch = ["--engine", "elasticsearch", "--address", "http://a"]
+    assert "--tune needs --engine numba" in bm25(release, "--tune", "train", *elasticsearch, code=2).stderr

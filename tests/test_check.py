@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 import os
 import resource
 import tempfile
@@ -24,31 +25,61 @@ from builders.check.release_report import CheckedRelease, check
 from builders.store.reader import open_release
 from builders.store.table3 import LENGTH_EDGES, POSITIVES_EDGES, LengthCounter
 
-Found = dict[str, dict[str, int]]
+# The number of faults by test and by config and split.
+Faults = dict[str, dict[str, int]]
 
 
-def found(report: CheckedRelease) -> Found:
-    tests: Found = {}
+def count_faults(report: CheckedRelease) -> Faults:
+    """Return the faults of a report. Each must have the level of its test."""
+    faults: Faults = {}
     for finding in report.findings:
         if finding.test not in ("split-sizes", "not-tested"):
             assert finding.level == TESTS[finding.test][0]
-            tests.setdefault(finding.test, {})[finding.where] = finding.count
-    return tests
+            faults.setdefault(finding.test, {})[finding.where] = finding.count
+    return faults
 
 
 def test_a_whole_release_has_no_error(tmp_path: Path) -> None:
     report = check(open_release(make_whole(tmp_path / "release", verb="official")))
-    assert found(report) == {} and not report.of("not-tested")
+    assert count_faults(report) == {}
+    assert not report.of("not-tested")
     sizes = report.of("split-sizes")  # for official data, sizes should equal the paper's
     assert {finding.level for finding in sizes} == {"warning"}
     assert "4 queries; the paper has 86,395" in [finding.what for finding in sizes]
 
 
-def _text(rows: Rows, text: str) -> None:
+def add_text(rows: Rows, text: str) -> None:
+    """Add a passage to the corpus."""
     rows["corpus", "corpus"].append({"_id": md5(text), "title": "", "text": text})
 
 
-def _same_train_and_dev(rows: Rows) -> None:
+def add_texts(texts: list[str]) -> Callable[[Rows], None]:
+    """Return a change that adds passages to the corpus."""
+
+    def change(rows: Rows) -> None:
+        for text in texts:
+            add_text(rows, text)
+
+    return change
+
+
+def repeat_row(config: str, split: str) -> Callable[[Rows], None]:
+    """Return a change that repeats the first row of a split."""
+    return lambda rows: rows[config, split].append(rows[config, split][0])
+
+
+def keep_removed_question(rows: Rows) -> None:
+    """Remove a training question as similar that is still a training question."""
+    question = rows["queries", "train"][1]
+    rows["train-similar", "train"][0].update(query_id=question["_id"], query=question["text"])
+
+
+def use_positives_as_negatives(rows: Rows) -> None:
+    row = rows["train", "train"][0]
+    row["negative_passages"] = row["positive_passages"]
+
+
+def train_on_dev_question(rows: Rows) -> None:
     row = rows["dev", "dev"][1]
     rows["queries", "train"].append({"_id": row["query_id"], "text": row["query"]})
     rows["train", "train"].append({**row, "positive_passages": row["positive_passages"]})
@@ -56,7 +87,7 @@ def _same_train_and_dev(rows: Rows) -> None:
 
 
 Change = Callable[[Rows], Any]
-CASES: dict[str, tuple[Change, Found]] = {
+CASES: dict[str, tuple[Change, Faults]] = {
     "a passage that is judged is missing": (
         lambda rows: rows["corpus", "corpus"].pop(4),
         {"dangling-ids": {"crosslingual/dev": 1, "dev/dev": 1, "qrels/dev": 1, "resttest-bucket1/extrapolation": 1}},
@@ -65,7 +96,7 @@ CASES: dict[str, tuple[Change, Found]] = {
         lambda rows: rows["crosslingual-queries", "dev"][0].update(zh_id=md5("x")),
         {"dangling-ids": {"crosslingual-queries/dev": 1}},
     ),
-    "two Chinese queries with one translation, which is no fault": (lambda rows: _translate_again(rows), {}),
+    "two Chinese queries with one translation, which is no fault": (lambda rows: translate_again(rows), {}),
     "a query without a positive": (
         lambda rows: rows["ccovid-qrels", "test"][0].update(score=0),
         {"queries-without-positives": {"ccovid-qrels/test": 1}},
@@ -78,39 +109,28 @@ CASES: dict[str, tuple[Change, Found]] = {
         lambda rows: rows["corpus", "corpus"].append({"_id": md5(TEXTS[0]), "title": "", "text": "别的"}),
         {"ids-not-md5": {"corpus/corpus": 1}, "one-id-two-texts": {"corpus/corpus": 1}},
     ),
-    "a text twice": (
-        lambda rows: rows["corpus", "corpus"].append(rows["corpus", "corpus"][0]),
-        {"duplicate-texts": {"corpus/corpus": 1}},
-    ),
-    "a judgment twice": (
-        lambda rows: rows["cmedqa-qrels", "test"].append(rows["cmedqa-qrels", "test"][0]),
-        {"duplicate-judgments": {"cmedqa-qrels/test": 1}},
-    ),
+    "a text twice": (repeat_row("corpus", "corpus"), {"duplicate-texts": {"corpus/corpus": 1}}),
+    "a judgment twice": (repeat_row("cmedqa-qrels", "test"), {"duplicate-judgments": {"cmedqa-qrels/test": 1}}),
     "texts without a visible character": (
-        lambda rows: [_text(rows, text) for text in ("", " \u3000\n", "\u200b")],
+        add_texts(["", " \u3000\n", "\u200b"]),
         {"empty-texts": {"corpus/corpus": 3}},
     ),
     "an absurdly long text": (
-        lambda rows: [_text(rows, "长" * (LONGEST_PASSAGE + more)) for more in (0, 1)],
+        add_texts(["长" * LONGEST_PASSAGE, "长" * (LONGEST_PASSAGE + 1)]),
         {"long-texts": {"corpus/corpus": 1}},
     ),
     "control characters": (
-        lambda rows: [_text(rows, f"文字{character}文字") for character in "\0\x0b\x7f\x85"],
+        add_texts(["文字\0文字", "文字\x0b文字", "文字\x7f文字", "文字\x85文字"]),
         {"control-characters": {"corpus/corpus": 4}},
     ),
-    "a trace of a wrong decoding": (
-        lambda rows: _text(rows, "文\ufffd字"),
-        {"replacement-characters": {"corpus/corpus": 1}},
-    ),
+    "a trace of a wrong decoding": (add_texts(["文\ufffd字"]), {"replacement-characters": {"corpus/corpus": 1}}),
     "separators, tabs and line ends, which are text": (
-        lambda rows: [_text(rows, f"文{character}字") for character in "\t\n\r\u2028\u2029\u00a0\u3000😀\ue000"],
+        add_texts([f"文{character}字" for character in "\t\n\r\u2028\u2029\u00a0\u3000😀\ue000"]),
         {},
     ),
-    "a train query that is a dev query": (_same_train_and_dev, {"shared-queries": {"queries": 1}}),
+    "a train query that is a dev query": (train_on_dev_question, {"shared-queries": {"queries": 1}}),
     "a removed training query that is still one": (
-        lambda rows: rows["train-similar", "train"][0].update(
-            query_id=rows["queries", "train"][1]["_id"], query=rows["queries", "train"][1]["text"]
-        ),
+        keep_removed_question,
         {"similar-queries": {"train-similar/train": 1}},
     ),
     "a query that is duplicated and another": (
@@ -121,10 +141,7 @@ CASES: dict[str, tuple[Change, Found]] = {
         lambda rows: rows["dev", "dev"][1].update(positive_passages=[]),
         {"joined-rows": {"dev/dev": 1}},
     ),
-    "a negative that is a positive": (
-        lambda rows: rows["train", "train"][0].update(negative_passages=rows["train", "train"][0]["positive_passages"]),
-        {"joined-rows": {"train/train": 1}},
-    ),
+    "a negative that is a positive": (use_positives_as_negatives, {"joined-rows": {"train/train": 1}}),
     "a query without a joined row": (
         lambda rows: rows["queries", "test"].append({"_id": md5("新问题"), "text": "新问题"}),
         {"joined-rows": {"test/test": 1}},
@@ -132,18 +149,21 @@ CASES: dict[str, tuple[Change, Found]] = {
 }
 
 
-def _translate_again(rows: Rows) -> None:
-    chinese, english = rows["dev", "dev"][1], rows["crosslingual-queries", "dev"][0]["text"]
-    new = md5(f"{english}\n{chinese['query_id']}")
-    rows["crosslingual-queries", "dev"].append({"_id": new, "text": english, "zh_id": chinese["query_id"]})
-    rows["crosslingual", "dev"].append({**chinese, "query_id": new, "query": english, "query_zh": chinese["query"]})
+def translate_again(rows: Rows) -> None:
+    """Give the second dev question the translation of the first."""
+    chinese_row = rows["dev", "dev"][1]
+    english = rows["crosslingual-queries", "dev"][0]["text"]
+    query_id = md5(f"{english}\n{chinese_row['query_id']}")
+    rows["crosslingual-queries", "dev"].append({"_id": query_id, "text": english, "zh_id": chinese_row["query_id"]})
+    english_columns = {"query_id": query_id, "query": english, "query_zh": chinese_row["query"]}
+    rows["crosslingual", "dev"].append(chinese_row | english_columns)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_each_fault_is_found_and_nothing_else(tmp_path: Path, name: str) -> None:
     change, expected = CASES[name]
     report = check(open_release(make_whole(tmp_path / "release", change)))
-    assert found(report) == expected
+    assert count_faults(report) == expected
     assert bool(report.errors) == any(TESTS[test][0] == "error" for test in expected)
 
 
@@ -168,14 +188,14 @@ def test_the_command_prints_every_test_and_exits_by_what_it_found(whole_copy: Pa
     verb = ("builders", "check", "--release")
     good = run(*verb, whole_copy)
     assert good.stderr == ""
-    tests = good.stdout.split("\n\n")[0].splitlines()
-    assert [line.split()[1] for line in tests if not line.startswith(" ")] == list(TESTS)
+    test_lines = good.stdout.split("\n\n")[0].splitlines()
+    assert [line.split()[1] for line in test_lines if not line.startswith(" ")] == list(TESTS)
     make_whole(whole_copy, CASES["a text twice"][0])
     report = json.loads(run(*verb, whole_copy, "--format", "json", code=1).stdout)
     assert [test["test"] for test in report["tests"]] == list(TESTS)
-    (twice,) = [test for test in report["tests"] if test["test"] == "duplicate-texts"]
-    assert (twice["level"], twice["count"], report["errors"]) == ("error", 1, 1)
-    assert twice["findings"][0]["examples"] == [md5(TEXTS[0])]
+    (duplicates,) = [test for test in report["tests"] if test["test"] == "duplicate-texts"]
+    assert (duplicates["level"], duplicates["count"], report["errors"]) == ("error", 1, 1)
+    assert duplicates["findings"][0]["examples"] == [md5(TEXTS[0])]
     assert "warning  duplicate-texts" in run(*verb, whole_copy, "--accept", "duplicate-texts").stdout
     run(*verb, whole_copy, "--accept", "manifest", code=2)
     assert run(*verb, tmp_path / "nowhere", code=1).error
@@ -209,37 +229,50 @@ def test_every_byte_is_read_again_whatever_is_known_of_a_file(whole_copy: Path) 
     """Simulate a failing disk that changes a file's content, but neither its inode nor its times."""
     shard = whole_copy / SHARD
     os.utime(shard, (1, 1))
-    assert not found(check(open_release(whole_copy)))
+    assert not count_faults(check(open_release(whole_copy)))
     content = bytearray(shard.read_bytes())
     content[len(content) // 2] ^= 1
     shard.write_bytes(content)
     os.utime(shard, (1, 1))
-    for words in ("has the SHA-256", "is listed in the manifest but missing"):
+    for message in ("has the SHA-256", "is listed in the manifest but missing"):
         report = check(open_release(whole_copy))
-        assert found(report) == {"manifest": {SHARD: 1}}
-        assert words in report.of("manifest")[0].what and "dev" in report.of("not-tested")[-1].what
-        shard.unlink(missing_ok=True)
+        assert count_faults(report) == {"manifest": {SHARD: 1}}
+        assert message in report.of("manifest")[0].what
+        assert "dev" in report.of("not-tested")[-1].what
+        shard.unlink(missing_ok=True)  # the second report is about a missing shard
+
+
+def mean_length(texts: list[str]) -> float:
+    """Return the mean number of characters, rounded as in the figures."""
+    return round(mean(map(len, texts)), 4)
 
 
 def test_the_figures_are_those_of_the_rows(whole_release: Path) -> None:
     stats = check(open_release(whole_release)).figures.stats
     names = ("queries", "positive_passages", "passages_per_query", "chars_per_query", "chars_per_passage")
-    asked, texts = QUESTIONS, (TEXTS[:4], TEXTS[4:])
-    lengths = [
-        (round(mean(map(len, asked[name])), 4), round(mean(map(len, own)), 4))
-        for name, own in zip(("train", "dev"), texts, strict=True)
-    ]
-    assert {column: tuple(found[name] for name in names) for column, found in stats["table3"].items()} == {
-        "train": (4, 4, 1.0, *lengths[0]),
-        "dev": (2, 2, 1.0, *lengths[1]),
+    figures_by_split = {}
+    for split, figures in stats["table3"].items():
+        figures_by_split[split] = tuple(figures[name] for name in names)
+    assert figures_by_split == {
+        "train": (4, 4, 1.0, mean_length(QUESTIONS["train"]), mean_length(TEXTS[:4])),
+        "dev": (2, 2, 1.0, mean_length(QUESTIONS["dev"]), mean_length(TEXTS[4:])),
         "test": (1, None, None, 6.0, None),
         "cmedqa": (1, 2, 2.0, 6.0, 6.5),
         "ccovid": (1, 1, 1.0, 8.0, 7.0),
     }
-    means = {"mean_chars": round((9 + 8 + 5) / 3, 4), "median_chars": 8, "min_chars": 5, "max_chars": 9}
-    histogram = [{"from": 0, "to": 31, "count": 3}]
-    assert stats["collections"]["cmedqa-corpus"] == {"passages": 3, **means, "histogram": histogram}
-    assert stats["english"] == {s: {"queries": 1, "words_per_query": n} for s, n in (("train", 5.0), ("dev", 8.0))}
+    # The passages of cMedQA have 9, 8 and 5 characters.
+    assert stats["collections"]["cmedqa-corpus"] == {
+        "passages": 3,
+        "mean_chars": round((9 + 8 + 5) / 3, 4),
+        "median_chars": 8,
+        "min_chars": 5,
+        "max_chars": 9,
+        "histogram": [{"from": 0, "to": 31, "count": 3}],
+    }
+    assert stats["english"] == {
+        "train": {"queries": 1, "words_per_query": 5.0},
+        "dev": {"queries": 1, "words_per_query": 8.0},
+    }
     assert stats["positives_per_query"]["cmedqa"] == [{"from": 2, "to": 2, "count": 1}]
 
 
@@ -263,31 +296,32 @@ def test_the_command_prints_ours_beside_the_papers(whole_copy: Path, tmp_path: P
     assert printed["paper"]["table3"]["cmedqa"]["queries"] == 3999
 
 
-lengths = st.lists(st.integers(0, 6000), min_size=1, max_size=60)
+LENGTHS = st.lists(st.integers(0, 6000), min_size=1, max_size=60)
 
 
-@given(lengths, st.sampled_from([LENGTH_EDGES, POSITIVES_EDGES]))
+@given(LENGTHS, st.sampled_from([LENGTH_EDGES, POSITIVES_EDGES]))
 def test_a_histogram_holds_every_value_once(values: list[int], edges: tuple[int, ...]) -> None:
     counter = LengthCounter()
     counter.add(np.array(values))
     bars = counter.histogram(edges)
     for bar in bars:
-        inside: list[Any] = [v for v in values if v >= bar["from"] and (bar["to"] is None or v <= bar["to"])]
-        assert bar["count"] == len(inside)
+        longest = math.inf if bar["to"] is None else bar["to"]
+        values_in_bar = [value for value in values if bar["from"] <= value <= longest]
+        assert bar["count"] == len(values_in_bar)
     assert sum(bar["count"] for bar in bars) == len(values)
     assert bars[0]["count"] and bars[-1]["count"]
     assert all(first["to"] + 1 == second["from"] for first, second in itertools.pairwise(bars))
 
 
 def test_a_full_disk_for_tables_is_named(whole_release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tmp = tmp_path / "tmp"
-    tmp.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp))
+    temporary_folder = tmp_path / "tmp"
+    temporary_folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary_folder))
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 12, hard))
     try:
         error = run("builders", "check", "--release", whole_release, code=1).error
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert error.startswith(f"{tmp}") and "file too large; " in error
-    assert not list(tmp.iterdir())
+    assert error.startswith(f"{temporary_folder}") and "file too large; " in error
+    assert not list(temporary_folder.iterdir())

@@ -12,13 +12,18 @@ OPTIONS = describe_verbs()
 
 
 def comparable(options: Described) -> dict[str, dict[str, Any]]:
+    """Return the options by their first name."""
     return {option["flags"][0]: option for option in options}
 
 
 @pytest.mark.parametrize("command", OPTIONS)
 def test_a_verb_has_the_options_that_it_had(command: str) -> None:
-    expected, found = comparable(GOLDEN[command]), comparable(OPTIONS[command])
-    shown_format = "--format"
-    if shown_format in expected and expected[shown_format]["choices"][:2] == ["text", "json"]:
-        assert set(found[shown_format].pop("choices")) >= set(expected[shown_format].pop("choices"))
-    assert found == expected
+    expected_options = comparable(GOLDEN[command])
+    options = comparable(OPTIONS[command])
+    # The option --format of verbs that print tables may have more choices than it had.
+    expected_format = expected_options.get("--format", {"choices": []})
+    if expected_format["choices"][:2] == ["text", "json"]:
+        expected_choices = expected_format.pop("choices")
+        choices = options["--format"].pop("choices")
+        assert set(choices) >= set(expected_choices)
+    assert options == expected_options

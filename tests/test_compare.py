@@ -28,7 +28,8 @@ from baselines.measure.significance import detectable, groups, holm, of_means, p
 from builders.core.errors import InputError
 from builders.store.runs import read_run, write_run
 
-HIT, MISS = "good", "other"
+HIT = "good"
+MISS = "other"
 
 
 @pytest.fixture(scope="module")
@@ -38,22 +39,38 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return [write_judgments(folder / "qrels"), *write_runs(folder)]
 
 
-def compare(qrels: Path, *words: object, code: int = 0) -> Done:
-    return run("baselines", "compare", "--qrels", qrels, "--resamples", 999, *words, code=code)
+def compare(paths: list[Path], *options: object, code: int = 0) -> Done:
+    """Run `compare` with few resamples. ``paths``: the judgments and the runs."""
+    return run("baselines", "compare", "--qrels", *paths, "--resamples", 999, *options, code=code)
 
 
-def result_of(*words: Any) -> dict[str, Any]:
-    return json.loads(compare(*words, "--format", "json").stdout)
+def result_of(paths: list[Path], *options: object) -> dict[str, Any]:
+    """Return the result of `compare`."""
+    return json.loads(compare(paths, *options, "--format", "json").stdout)
+
+
+def name_options(run_paths: list[Path]) -> list[str]:
+    """Return options that give each run the name of its file."""
+    words = []
+    for path in run_paths:
+        words += ["--name", path.stem]
+    return words
 
 
 def ranked(path: Path, ranks: dict[str, int | None]) -> Path:
-    lists = {query: [HIT if n == rank else f"{MISS}{n}" for n in range(1, 13)] for query, rank in ranks.items()}
-    write_run(path, [(query, [(passage, -n) for n, passage in enumerate(each)]) for query, each in lists.items()])
+    """Write a run whose positive passage is at the given rank of each query, or missing (None)."""
+    hits_by_query = []
+    for query_id, positive_rank in ranks.items():
+        hits: list[tuple[str, float]] = []
+        for rank in range(1, 13):
+            hits.append((HIT if rank == positive_rank else f"{MISS}{rank}", -rank))
+        hits_by_query.append((query_id, hits))
+    write_run(path, hits_by_query)
     return path
 
 
 def test_superscripts_say_who_is_significantly_better_than_whom(world: list[Path]) -> None:
-    lines = compare(*world, *[word for path in world[1:] for word in ("--name", path.stem)]).stdout.splitlines()
+    lines = compare(world, *name_options(world[1:])).stdout.splitlines()
     assert lines[0] == f"reference: {world[0]}, {len(QUERIES)} queries"
     assert "Student's paired t-test, Holm's correction over 6 pairs, p <= 0.05" in lines[2]
     assert lines[4].split() == ["system", "MRR@10", "Recall@1", "Recall@50"]
@@ -69,67 +86,69 @@ def test_superscripts_say_who_is_significantly_better_than_whom(world: list[Path
 
 
 def test_queries_that_changed_most_come_first_with_both_ranks(tmp_path: Path) -> None:
-    (tmp_path / "qrels").write_text("".join(f"q{n} 0 {HIT} 1\n" for n in (5, 4, 3, 2, 1, 0)))
+    qrels = tmp_path / "qrels"
+    qrels.write_text("".join(f"q{number} 0 {HIT} 1\n" for number in (5, 4, 3, 2, 1, 0)))
     new = ranked(tmp_path / "new.run", {"q0": 1, "q1": 1, "q2": 12, "q3": 2, "q4": 1, "q5": 1})
     old = ranked(tmp_path / "old.run", {"q0": 2, "q1": None, "q2": 1, "q3": 2, "q4": 1, "q5": 11})
-    (pair,) = result_of(tmp_path / "qrels", old, new, "--changed", 9)["changed"]
+    (pair,) = result_of([qrels, old, new], "--changed", 9)["changed"]
     assert (pair["better"], pair["worse"]) == ("b", "a")
     # By the change, then by how far the passage moved: from nowhere, by eleven, by ten. q3 and q4 did not change.
-    found = [(row["query_id"], row["difference"], row["rank_of_worse"], row["rank"]) for row in pair["queries"]]
-    assert found == [("q1", 1, None, 1), ("q2", -1, 1, 12), ("q5", 1, 11, 1), ("q0", 0.5, 2, 1)]
-    (pair,) = result_of(tmp_path / "qrels", old, new, "--changed", 1)["changed"]
+    changes = [(row["query_id"], row["difference"], row["rank_of_worse"], row["rank"]) for row in pair["queries"]]
+    assert changes == [("q1", 1, None, 1), ("q2", -1, 1, 12), ("q5", 1, 11, 1), ("q0", 0.5, 2, 1)]
+    (pair,) = result_of([qrels, old, new], "--changed", 1)["changed"]
     assert [query["query_id"] for query in pair["queries"]] == ["q1"]
-    lines = compare(tmp_path / "qrels", old, new).stdout.splitlines()
-    assert "q1     +100.00  - → 1" in lines  # a file of judgments has no texts
-    assert compare(tmp_path / "qrels", old, new, "--changed", 0).stdout.splitlines()[-1].startswith("Recall@50")
+    assert "q1     +100.00  - → 1" in compare([qrels, old, new]).stdout.splitlines()  # a file of judgments has no texts
+    assert compare([qrels, old, new], "--changed", 0).stdout.splitlines()[-1].startswith("Recall@50")
 
 
 def test_changed_queries_have_their_texts(tmp_path: Path) -> None:
-    ids, asked = [md5(text) for text in TEXTS], [md5(question) for question in QUESTIONS["dev"]]
-    runs = [tmp_path / name for name in ("right.run", "half.run")]  # both answers first; only the second's
-    for path, firsts in zip(runs, ((4, 5), (0, 5)), strict=True):
-        write_run(path, [(q, [(ids[n], 1.0)]) for q, n in zip(asked, firsts, strict=True)])
-    words = ["--release", make_release(tmp_path / "release", quality_tables()), "--split", "dev"]
-    before = ["--qrels-config", "qrels-before", "--format", "json"]
-    result = json.loads(run("baselines", "compare", *words, *before, *reversed(runs)).stdout)
-    assert [query["text"] for query in result["changed"][0]["queries"]] == [QUESTIONS["dev"][0]]
-    assert result["changed"][0]["better"] == "a"  # before the correction, text 0 was the answer
+    first_id, second_id = map(md5, QUESTIONS["dev"])
+    right_run = tmp_path / "right.run"
+    write_run(right_run, [(first_id, [(md5(TEXTS[4]), 1.0)]), (second_id, [(md5(TEXTS[5]), 1.0)])])
+    half_right_run = tmp_path / "half.run"
+    write_run(half_right_run, [(first_id, [(md5(TEXTS[0]), 1.0)]), (second_id, [(md5(TEXTS[5]), 1.0)])])
+    release = make_release(tmp_path / "release", quality_tables())
+    options = ["--release", release, "--split", "dev", "--qrels-config", "qrels-before", "--format", "json"]
+    result = json.loads(run("baselines", "compare", *options, half_right_run, right_run).stdout)
+    (pair,) = result["changed"]
+    assert [query["text"] for query in pair["queries"]] == [QUESTIONS["dev"][0]]
+    assert pair["better"] == "a"  # before the correction, text 0 was the answer
 
 
 def test_every_measure_of_single_queries_can_be_compared(world: list[Path]) -> None:
-    result = result_of(*world, "--measure", "nDCG@10", "--measure", "Success@5")
+    result = result_of(world, "--measure", "nDCG@10", "--measure", "Success@5")
     assert list(result["measures"]) == ["nDCG@10", "Success@5"]
     evaluated = json.loads(run("baselines", "evaluate", "--qrels", *world, "--format", "json").stdout)
-    for system, of in zip(result["systems"], evaluated, strict=True):
-        assert system["means"] == {name: of["ir_measures"][name] for name in ("nDCG@10", "Success@5")}
-    error = compare(*world, "--measure", "MRR", code=1).error
+    for system, evaluation in zip(result["systems"], evaluated, strict=True):
+        assert system["means"] == {name: evaluation["ir_measures"][name] for name in ("nDCG@10", "Success@5")}
+    error = compare(world, "--measure", "MRR", code=1).error
     assert error.startswith("unknown measure 'MRR'") and "recall@50" in error and "nDCG@10" in error
 
 
 def test_names_of_measures_are_accepted_in_any_case(world: list[Path]) -> None:
-    any_case = ["--measure", "ndcg@10", "--measure", "Recall@50", "--measure", "RECALL@50"]
-    assert result_of(*world, *any_case) == result_of(*world, "--measure", "nDCG@10", "--measure", "recall@50")
+    result = result_of(world, "--measure", "ndcg@10", "--measure", "Recall@50", "--measure", "RECALL@50")
+    assert result == result_of(world, "--measure", "nDCG@10", "--measure", "recall@50")
     table = table_of_run(read_run(world[1]), read_qrels(world[0]), ["Judged@10"])
     assert set(measured(table)) == {"MRR@10", "recall@1", "recall@50", "RR@10", *IR_MEASURES, *HOLE_MEASURES}
 
 
 def test_wrong_names_of_measures_are_one_error_before_a_run_is_read(world: list[Path], tmp_path: Path) -> None:
-    error = compare(*world, tmp_path / "missing.run", "--measure", "MRR10", code=1).error
+    missing_run = tmp_path / "missing.run"
+    paths = [*world, missing_run]
+    error = compare(paths, "--measure", "MRR10", code=1).error
     assert error.startswith("unknown measure 'MRR10'; did you mean MRR@10, RR@10, R@10?; expected one of MRR@10, ")
-    error = compare(*world, tmp_path / "missing.run", "--measure", "ndcg10", "--measure", "zzz", code=1).error
+    error = compare(paths, "--measure", "ndcg10", "--measure", "zzz", code=1).error
     assert error.startswith("unknown measures 'ndcg10', 'zzz'; did you mean nDCG@10, ")
-    words = ["--measure", "Judged@10", "--ties", "expected"]
-    assert (
-        "'Judged@10' needs an order of the passages" in compare(*world, tmp_path / "missing.run", *words, code=2).stderr
-    )
+    stderr = compare(paths, "--measure", "Judged@10", "--ties", "expected", code=2).stderr
+    assert "'Judged@10' needs an order of the passages" in stderr
     with pytest.raises(InputError, match="unknown measure 'MRR10'"):
-        baselines.compare([tmp_path / "missing.run"] * 2, tmp_path / "missing", measure=["MRR10"])
+        baselines.compare([missing_run] * 2, tmp_path / "missing", measure=["MRR10"])
 
 
 def test_latex_is_a_table_with_names_as_they_are_and_the_best_in_bold(world: list[Path]) -> None:
     qrels, strong, _, _, weak = world
     names = ["--name", r"100 %_of \{a}$ #1 & ~^<b>|", "--name", "弱"]
-    printed = compare(qrels, strong, weak, *names, "--format", "latex").stdout
+    printed = compare([qrels, strong, weak], *names, "--format", "latex").stdout
     (row,) = [line for line in printed.splitlines() if line.startswith("a & ")]
     name = r"100 \%\_of \textbackslash{}\{a\}\$ \#1 \& \textasciitilde{}\textasciicircum{}\textless{}b\textgreater{}"
     assert row.startswith(rf"a & {name}\textbar{{}} & \textbf{{85.06}}$^{{\mathrm{{b}}}}$ & ")
@@ -140,13 +159,12 @@ def test_latex_is_a_table_with_names_as_they_are_and_the_best_in_bold(world: lis
 
 def test_what_cannot_be_compared_is_said(world: list[Path], tmp_path: Path) -> None:
     qrels, *runs = world
-    assert "expected 2 to 25 runs, found 1" in compare(qrels, runs[0], code=2).stderr
+    assert "expected 2 to 25 runs, found 1" in compare([qrels, runs[0]], code=2).stderr
     (tmp_path / "one").write_text("q0 0 good 1\n")
-    assert "at least two queries" in compare(tmp_path / "one", *runs, code=1).error
-    printed = compare(qrels, runs[0], runs[0]).stdout
+    assert "at least two queries" in compare([tmp_path / "one", *runs], code=1).error
+    printed = compare([qrels, runs[0], runs[0]]).stdout
     assert "a - b: MRR@10 is the same on every query" in printed and "nan" not in printed
-    few = ["--test", "randomisation", "--resamples", 99]
-    done = run("baselines", "compare", "--qrels", *world, *few)
+    done = run("baselines", "compare", "--qrels", *world, "--test", "randomisation", "--resamples", 99)
     assert "no difference can be significant" in done.stderr and "ᵈ" not in done.stdout
 
 
@@ -157,83 +175,94 @@ DEPTH = 20
 
 
 def write_judgments(path: Path) -> Path:
+    """Write a file with one positive passage for each of ``QUERIES``."""
     path.write_text("".join(f"{query} 0 good 1\n" for query in QUERIES))
     return path
 
 
 def write_runs(folder: Path) -> list[Path]:
     """Write a TREC run of each of ``SYSTEMS``, the same at every call."""
-    draw = random.Random(11)
+    rng = random.Random(11)
     paths = []
     for name, quality in SYSTEMS.items():
         lines = []
-        for query in QUERIES:
-            passages = [f"other{place}" for place in range(DEPTH)]
-            rank = next((place for place in range(DEPTH) if draw.random() < quality), None)
-            if rank is not None:
-                passages[rank] = "good"
-            lines += [f"{query} Q0 {passage} {n} {DEPTH - n} {name}\n" for n, passage in enumerate(passages, 1)]
-        paths.append(folder / f"{name}.run")
-        paths[-1].write_text("".join(lines))
+        for query_id in QUERIES:
+            passage_ids = [f"other{position}" for position in range(DEPTH)]
+            # Go down the ranking until a draw places the positive passage.
+            for position in range(DEPTH):
+                if rng.random() < quality:
+                    passage_ids[position] = "good"
+                    break
+            for rank, passage_id in enumerate(passage_ids, 1):
+                lines.append(f"{query_id} Q0 {passage_id} {rank} {DEPTH - rank} {name}\n")
+        path = folder / f"{name}.run"
+        path.write_text("".join(lines))
+        paths.append(path)
     return paths
 
 
 RECORDED = json.loads((ROOT / "tests" / "ranx.json").read_text(encoding="utf-8"))
-OURS = {"mrr@10": "MRR@10", "hit_rate@1": "recall@1"}
+# ranx's names of measures, and the project's.
+RANX_MEASURES = {"mrr@10": "MRR@10", "hit_rate@1": "recall@1"}
 
 
 @pytest.fixture(scope="module")
-def ours(world: list[Path]) -> dict[str, Any]:
-    qrels, *paths = world
-    names = [word for path in paths for word in ("--name", path.stem)]
-    words = [*names, "--qrels", qrels, *paths, "--format", "json"]
-    result: dict[str, Any] = json.loads(run("baselines", "compare", *words).stdout)
+def comparison(world: list[Path]) -> dict[str, Any]:
+    """The project's comparison of the runs that ranx compared."""
+    qrels, *run_paths = world
+    options = [*name_options(run_paths), "--qrels", qrels, "--format", "json"]
+    result: dict[str, Any] = json.loads(run("baselines", "compare", *options, *run_paths).stdout)
     return result
 
 
-@pytest.mark.parametrize("measure", OURS)
-def test_means_wins_and_p_values_are_those_of_ranx(ours: dict[str, Any], measure: str) -> None:
-    names = {system["label"]: system["name"] for system in ours["systems"]}
-    for system in ours["systems"]:
-        theirs = RECORDED["student"][system["name"]]["scores"][measure]
-        assert system["means"][OURS[measure]] == pytest.approx(theirs, abs=1e-12)
-    for row in ours["measures"][OURS[measure]]["pairs"]:
-        better, worse = names[row["better"]], names[row["worse"]]
-        student, fisher = RECORDED["student"][better], RECORDED["fisher"][better]["comparisons"][worse][measure]
-        counted = student["win_tie_loss"][worse][measure]
-        assert [row["wins"], row["ties"], row["losses"]] == [counted[key] for key in "WTL"]
+@pytest.mark.parametrize("ranx_measure", RANX_MEASURES)
+def test_means_wins_and_p_values_are_those_of_ranx(comparison: dict[str, Any], ranx_measure: str) -> None:
+    measure = RANX_MEASURES[ranx_measure]
+    names = {system["label"]: system["name"] for system in comparison["systems"]}
+    for system in comparison["systems"]:
+        ranx_mean = RECORDED["student"][system["name"]]["scores"][ranx_measure]
+        assert system["means"][measure] == pytest.approx(ranx_mean, abs=1e-12)
+    for row in comparison["measures"][measure]["pairs"]:
+        better_name = names[row["better"]]
+        worse_name = names[row["worse"]]
+        student = RECORDED["student"][better_name]
+        ranx_counts = student["win_tie_loss"][worse_name][ranx_measure]
+        assert [row["wins"], row["ties"], row["losses"]] == [ranx_counts[key] for key in "WTL"]
         assert row["wins"] + row["ties"] + row["losses"] == len(QUERIES)
-        assert row["t"]["p"] == pytest.approx(student["comparisons"][worse][measure])
-        # Ours are 10,000 draws, ranx's 100,000: four standard errors, and what one draw is worth.
-        assert row["randomisation"]["p"] == pytest.approx(fisher, abs=4 * math.sqrt(fisher / 5_000) + 2e-4)
+        assert row["t"]["p"] == pytest.approx(student["comparisons"][worse_name][ranx_measure])
+        # These are 10,000 draws, ranx's 100,000: allow four standard errors, and what one draw is worth.
+        fisher_p = RECORDED["fisher"][better_name]["comparisons"][worse_name][ranx_measure]
+        tolerance = 4 * math.sqrt(fisher_p / 5_000) + 2e-4
+        assert row["randomisation"]["p"] == pytest.approx(fisher_p, abs=tolerance)
 
 
 # Student (1908): hours of sleep gained by ten patients under two drugs.
-ONE = np.array([0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0])
-OTHER = np.array([1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4])
+FIRST_DRUG = np.array([0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0])
+SECOND_DRUG = np.array([1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4])
 
 
 def test_student_s_own_example_has_the_values_of_the_textbooks() -> None:
-    found = paired(ONE, OTHER, level=0.95)
-    assert found["difference"] == pytest.approx(-1.58)
-    assert found["t"]["p"] == pytest.approx(0.002833, abs=5e-7)
-    assert found["interval"] == pytest.approx([-2.4598858, -0.7001142], abs=5e-8)
-    assert (found["wins"], found["ties"], found["losses"]) == (0, 1, 9)
+    result = paired(FIRST_DRUG, SECOND_DRUG, level=0.95)
+    assert result["difference"] == pytest.approx(-1.58)
+    assert result["t"]["p"] == pytest.approx(0.002833, abs=5e-7)
+    assert result["interval"] == pytest.approx([-2.4598858, -0.7001142], abs=5e-8)
+    assert (result["wins"], result["ties"], result["losses"]) == (0, 1, 9)
     # Of the 512 ways to swap nine pairs, two are as far out.
-    assert found["randomisation"]["p"] == pytest.approx(2 / 512, abs=0.0025)
+    assert result["randomisation"]["p"] == pytest.approx(2 / 512, abs=0.0025)
 
 
 def test_randomisation_is_scipy_s_exact_permutation_test_but_for_the_draws() -> None:
     values = np.random.default_rng(4).normal(0.4, 1, size=(6, 12)).round(1)
     for differences in values:
-        exact = stats.permutation_test((differences,), np.mean, permutation_type="samples", n_resamples=5_000).pvalue
-        assert randomisation(differences) == pytest.approx(exact, abs=4 * np.sqrt(exact / 5_000))
+        exact = stats.permutation_test((differences,), np.mean, permutation_type="samples", n_resamples=5_000)
+        tolerance = 4 * np.sqrt(exact.pvalue / 5_000)
+        assert randomisation(differences) == pytest.approx(exact.pvalue, abs=tolerance)
 
 
 def test_where_all_differences_are_equal_the_other_test_stands_in_for_student_s() -> None:
-    found = paired(np.ones(3), np.zeros(3), level=0.95)
-    assert found["t"]["p"] == found["randomisation"]["p"] == pytest.approx(2 / 8, abs=0.02)  # not 0
-    assert (found["deviation"], found["interval"]) == (0.0, [1.0, 1.0])
+    better = paired(np.ones(3), np.zeros(3), level=0.95)
+    assert better["t"]["p"] == better["randomisation"]["p"] == pytest.approx(2 / 8, abs=0.02)  # not 0
+    assert (better["deviation"], better["interval"]) == (0.0, [1.0, 1.0])
     equal = paired(np.ones(3), np.ones(3), level=0.95)
     assert equal["t"]["p"] == equal["randomisation"]["p"] == 1.0
 
@@ -241,40 +270,47 @@ def test_where_all_differences_are_equal_the_other_test_stands_in_for_student_s(
 def test_holm_s_correction_is_that_of_statsmodels() -> None:
     for seed in range(5):
         p_values = np.random.default_rng(seed).beta(0.3, 1, size=1 + 5 * seed).round(3)  # some of them equal
-        assert holm(p_values.tolist()) == pytest.approx(multipletests(p_values, method="holm")[1].tolist())
+        corrected_values = multipletests(p_values, method="holm")[1]
+        assert holm(p_values.tolist()) == pytest.approx(corrected_values.tolist())
 
 
 @pytest.mark.parametrize(("queries", "alpha", "power"), [(10, 0.05, 0.8), (34, 0.05, 0.8), (300, 0.005, 0.9)])
 def test_the_detectable_difference_is_that_of_statsmodels(queries: int, alpha: float, power: float) -> None:
-    found = detectable(1.0, queries, alpha=alpha, power=power)
-    assert TTestPower().power(found, queries, alpha) == pytest.approx(power, abs=5e-4)
-    assert detectable(0.3, queries, alpha=alpha, power=power) == pytest.approx(0.3 * found)
+    difference = detectable(1.0, queries, alpha=alpha, power=power)
+    assert TTestPower().power(difference, queries, alpha) == pytest.approx(power, abs=5e-4)
+    assert detectable(0.3, queries, alpha=alpha, power=power) == pytest.approx(0.3 * difference)
+
+
+def largest_sets(systems: str, different_pairs: list[tuple[str, str]]) -> list[set[str]]:
+    """Return the sets without a pair of different systems that are part of no larger such set, by brute force."""
+    alike_sets: list[set[str]] = []
+    for size in range(1, len(systems) + 1):
+        for subset in map(set, itertools.combinations(systems, size)):
+            if not any(subset.issuperset(pair) for pair in different_pairs):
+                alike_sets.append(subset)
+    return [subset for subset in alike_sets if not any(map(subset.__lt__, alike_sets))]
 
 
 def test_groups_are_the_largest_sets_without_a_pair_that_is_told_apart() -> None:
-    draw = random.Random(0)
+    rng = random.Random(0)
     for _ in range(60):
-        systems = "bdaecf"[: draw.randint(2, 6)]
-        apart = [pair for pair in itertools.combinations(systems, 2) if draw.random() < 0.4]
-        alike = [
-            {*some}
-            for size in range(1, len(systems) + 1)
-            for some in itertools.combinations(systems, size)
-            if not any({*pair} <= {*some} for pair in apart)
-        ]
-        largest = [some for some in alike if not any(some < other for other in alike)]
-        found = groups(systems, apart)
-        assert sorted(map(sorted, found)) == sorted(map(sorted, largest))
-        assert all(group == sorted(group, key=systems.index) for group in found)
+        systems = "bdaecf"[: rng.randint(2, 6)]
+        different_pairs = [pair for pair in itertools.combinations(systems, 2) if rng.random() < 0.4]
+        system_groups = groups(systems, different_pairs)
+        expected_groups = largest_sets(systems, different_pairs)
+        assert sorted(map(sorted, system_groups)) == sorted(map(sorted, expected_groups))
+        for group in system_groups:
+            assert group == sorted(group, key=systems.index)
 
 
 def test_the_intervals_are_those_of_scipy() -> None:
     values = np.random.default_rng(5).exponential(size=(300, 2))
-    found = of_means(values, resamples=5000)
-    theirs = stats.bootstrap((values,), np.mean, axis=0, n_resamples=5000, method="percentile", rng=1)
-    expected = zip(theirs.confidence_interval.low, theirs.confidence_interval.high, strict=True)
-    for (low, high), (their_low, their_high) in zip(found, expected, strict=True):
-        assert low == pytest.approx(their_low, abs=0.01) and high == pytest.approx(their_high, abs=0.01)
+    intervals = of_means(values, resamples=5000)
+    bootstrap = stats.bootstrap((values,), np.mean, axis=0, n_resamples=5000, method="percentile", rng=1)
+    lows = [low for low, _ in intervals]
+    highs = [high for _, high in intervals]
+    assert lows == pytest.approx(bootstrap.confidence_interval.low.tolist(), abs=0.01)
+    assert highs == pytest.approx(bootstrap.confidence_interval.high.tolist(), abs=0.01)
 
 
 def test_the_same_values_have_the_same_intervals_and_equal_ones_none() -> None:
@@ -291,4 +327,5 @@ def test_a_comparison_has_tables_of_fractions(world: list[Path]) -> None:
     assert systems["MRR@10"].tolist() == [system["means"]["MRR@10"] for system in report.value["systems"]]
     pairs = report.all_tables()[1].to_pandas()
     assert pairs["measure"].tolist() == ["MRR@10", "recall@1", "recall@50"]
-    assert pairs["difference"][0] == report.value["measures"]["MRR@10"]["pairs"][0]["difference"]
+    first_pair = report.value["measures"]["MRR@10"]["pairs"][0]
+    assert pairs["difference"][0] == first_pair["difference"]

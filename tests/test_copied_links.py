@@ -18,6 +18,10 @@ def replace_by_link(file: Path, outside: Path) -> None:
     file.symlink_to(outside / file.name)
 
 
+# Each of the next functions makes a folder with a link to ``outside``, and returns the words of a command that reads
+# the folder.
+
+
 def copy_raw(folder: Path, outside: Path) -> list[object]:
     raw = folder / "raw"
     raw.mkdir()
@@ -28,17 +32,19 @@ def copy_raw(folder: Path, outside: Path) -> list[object]:
 
 
 def copy_of_hub(folder: Path, outside: Path) -> list[object]:
-    (folder / "copy").mkdir()
-    (folder / "copy" / "dev.jsonl").write_text('{"query_id": "1", "query": "a", "positive_passages": []}\n')
-    replace_by_link(folder / "copy" / "dev.jsonl", outside)
-    return ["official", "--copy", folder / "copy"]
+    rows = folder / "copy" / "dev.jsonl"
+    rows.parent.mkdir()
+    rows.write_text('{"query_id": "1", "query": "a", "positive_passages": []}\n')
+    replace_by_link(rows, outside)
+    return ["official", "--copy", rows.parent]
 
 
 def archive_folder(folder: Path, outside: Path) -> list[object]:
-    (folder / "archive").mkdir()
-    (folder / "archive" / "dev.json").write_text("{}\n")
-    replace_by_link(folder / "archive" / "dev.json", outside)
-    return ["official", "--archive", folder / "archive"]
+    rows = folder / "archive" / "dev.json"
+    rows.parent.mkdir()
+    rows.write_text("{}\n")
+    replace_by_link(rows, outside)
+    return ["official", "--archive", rows.parent]
 
 
 def extend_release(folder: Path, outside: Path) -> list[object]:
@@ -55,19 +61,25 @@ def export_release(folder: Path, outside: Path) -> list[object]:
 
 @pytest.mark.parametrize("make", [copy_raw, copy_of_hub, archive_folder, extend_release, export_release])
 def test_a_link_out_of_a_copied_folder_is_refused(make: Callable[[Path, Path], list[object]], tmp_path: Path) -> None:
-    words = make(tmp_path, tmp_path / "outside")
-    done = run("builders", *words, "--out", tmp_path / "out", code=1)
-    assert f"is a link to {tmp_path / 'outside'}" in error_of(done) and "copy the folder with `cp -rL`" in done.stderr
-    assert not (tmp_path / "out").exists()
+    outside = tmp_path / "outside"
+    out = tmp_path / "out"
+    done = run("builders", *make(tmp_path, outside), "--out", out, code=1)
+    assert f"is a link to {outside}" in error_of(done)
+    assert "copy the folder with `cp -rL`" in done.stderr
+    assert not out.exists()
 
 
 def test_links_inside_a_folder_and_of_the_hubs_cache_are_allowed(tmp_path: Path) -> None:
-    snapshot, blobs = tmp_path / "snapshots" / "0123", tmp_path / "blobs"
+    # The hub's cache has a snapshot folder with links to its folder of blobs.
+    snapshot = tmp_path / "snapshots" / "0123"
     snapshot.mkdir(parents=True)
+    blobs = tmp_path / "blobs"
     blobs.mkdir()
-    for target, name in ((blobs / "1", "blob"), (snapshot / "file", "inside"), (tmp_path / "mine", "outside")):
+    targets = {"blob": blobs / "1", "inside": snapshot / "file", "outside": tmp_path / "mine"}
+    for link_name, target in targets.items():
         target.touch()
-        (snapshot / name).symlink_to(target)
-    assert expect_inside(snapshot / "blob", snapshot) and expect_inside(snapshot / "inside", snapshot)
+        (snapshot / link_name).symlink_to(target)
+    assert expect_inside(snapshot / "blob", snapshot)
+    assert expect_inside(snapshot / "inside", snapshot)
     with pytest.raises(InputError, match="outside: is a link to"):
         expect_inside(snapshot / "outside", snapshot)

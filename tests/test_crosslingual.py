@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 from commands import Done, run
-from releases import make_release, md5, passage
+from releases import corpus_rows, judgment_row, make_release, md5, passage, query_rows
 
 from builders.store.reader import open_release
 
 
 def call(*words: object, code: int | None = 0) -> Done:
+    """Run a step of `annotate translations`, or `add crosslingual`."""
     verb = ["annotate", "translations"] if words[0] in ("export", "review", "import") else ["add", "crosslingual"]
     return run("builders", *verb, *words, code=code)
 
@@ -25,23 +26,34 @@ CHINESE = {
 
 
 def release_of(path: Path, content: dict[str, dict[str, list[str]]]) -> Path:
-    texts = dict.fromkeys(text for split in content.values() for found in split.values() for text in found)
-    tables: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    tables["corpus", "corpus"] = [{"_id": md5(text), "title": "", "text": text} for text in texts]
+    """Write a release. ``content``: the positive passages by split and question."""
+    texts: dict[str, None] = {}  # without repeated texts, in the order of their first occurrence
+    tables: dict[tuple[str, str], list[dict[str, Any]]] = {("corpus", "corpus"): []}
     for split, questions in content.items():
-        tables["queries", split] = [{"_id": md5(q), "text": q} for q in questions]
-        pairs = [(q, text) for q, found in questions.items() for text in found]
-        tables["qrels", split] = [{"query-id": md5(q), "corpus-id": md5(text), "score": 1} for q, text in pairs]
-        empty: dict[str, Any] = {"negative_passages": []}
-        tables[split, split] = [
-            {"query_id": md5(q), "query": q, "positive_passages": list(map(passage, found))} | empty
-            for q, found in questions.items()
-        ]
-    return make_release(path, {place: rows for place, rows in tables.items() if rows})
+        joined_rows: list[dict[str, Any]] = []
+        judgments = []
+        for question, positive_texts in questions.items():
+            texts |= dict.fromkeys(positive_texts)
+            judgments += [judgment_row(md5(question), md5(text)) for text in positive_texts]
+            joined_rows.append(
+                {
+                    "query_id": md5(question),
+                    "query": question,
+                    "positive_passages": list(map(passage, positive_texts)),
+                    "negative_passages": [],
+                }
+            )
+        tables["queries", split] = query_rows(list(questions))
+        if judgments:
+            tables["qrels", split] = judgments
+        tables[split, split] = joined_rows
+    tables["corpus", "corpus"] = corpus_rows(list(texts))
+    return make_release(path, tables)
 
 
 @pytest.fixture
 def base(tmp_path: Path) -> Path:
+    """A release of ``CHINESE``."""
     return release_of(tmp_path / "base", CHINESE)
 
 
@@ -63,26 +75,39 @@ def test_translations_become_the_configs(tmp_path: Path, base: Path, head: str, 
     table.write_bytes((head + "".join(lines)).encode(encoding))
     call("--source", table, "--release", base, "--out", tmp_path / "out")
     release = open_release(tmp_path / "out")
-    found = {split: release.table("crosslingual-queries", split).to_pylist() for split in CHINESE}
-    queries = {split: [tuple(row.values()) for row in rows] for split, rows in found.items()}
-    english, second = "When to buy train tickets", md5("什么时候买高铁票")
-    assert queries == {
-        "train": [(md5(TABLE[0][1]), TABLE[0][1], md5("饺子怎么煮"))],
-        "dev": [(md5(english), english, md5("高铁票提前几天买")), (md5(f"{english}\n{second}"), english, second)],
+    boiling = "How to boil dumplings, quickly?"
+    buying = "When to buy train tickets"
+    # The ids of equal translations differ, because the second has the id of its Chinese question in it.
+    second_zh_id = md5("什么时候买高铁票")
+    expected_rows = {
+        "train": [(md5(boiling), boiling, md5("饺子怎么煮"))],
+        "dev": [
+            (md5(buying), buying, md5("高铁票提前几天买")),
+            (md5(f"{buying}\n{second_zh_id}"), buying, second_zh_id),
+        ],
         "test": [(md5("Where is snow"), "Where is snow", md5("哪里可以看雪"))],
     }
-    for split, rows in queries.items():
-        joined = release.table("crosslingual", split).to_pylist()
-        assert [(row["query_id"], row["query"], md5(row["query_zh"])) for row in joined] == rows
-        for row in joined:
-            assert [each["text"] for each in row["positive_passages"]] == CHINESE[split][row["query_zh"]]
+    for split in CHINESE:
+        rows = release.table("crosslingual-queries", split).to_pylist()
+        assert [tuple(row.values()) for row in rows] == expected_rows[split]
+        joined_rows = release.table("crosslingual", split).to_pylist()
+        joined_ids = [(row["query_id"], row["query"], md5(row["query_zh"])) for row in joined_rows]
+        assert joined_ids == expected_rows[split]
+        for row in joined_rows:
+            assert positive_texts_of(row) == CHINESE[split][row["query_zh"]]
     assert set(open_release(base).splits()) < set(release.splits())
+
+
+def positive_texts_of(joined_row: dict[str, Any]) -> list[str]:
+    """Return the texts of a query's positive passages."""
+    return [positive["text"] for positive in joined_row["positive_passages"]]
 
 
 def test_what_is_left_out_is_counted(tmp_path: Path, base: Path) -> None:
     table = tmp_path / "table.csv"
-    where = "哪里可以看雪,Where"
-    table.write_text(f"zh,english\n饺子怎么煮,\n没有这个问题,What\n{where}\n{where}\n{where} to\n")
+    table.write_text(
+        "zh,english\n饺子怎么煮,\n没有这个问题,What\n哪里可以看雪,Where\n哪里可以看雪,Where\n哪里可以看雪,Where to\n"
+    )
     done = call("--source", table, "--release", base, "--out", base, "--format", "json")
     assert "skipped 1 rows that name no query of the release; the first is" in done.stderr
     counts = json.loads(done.stdout)["crosslingual"]
@@ -90,11 +115,13 @@ def test_what_is_left_out_is_counted(tmp_path: Path, base: Path) -> None:
 
 
 def sheet_rows(path: Path) -> list[dict[str, str]]:
+    """Return the rows of a sheet."""
     with open(path, encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file, delimiter="\t"))
 
 
 def fill(path: Path, rows: list[dict[str, str]]) -> Path:
+    """Write the rows of a sheet. Return its path."""
     with open(path, "w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]), delimiter="\t")
         writer.writeheader()
@@ -105,58 +132,85 @@ def fill(path: Path, rows: list[dict[str, str]]) -> Path:
 @pytest.fixture
 def translated(tmp_path: Path) -> tuple[Path, Path]:
     """A release with 250 dev queries, and translated packages of 120 queries."""
-    base = release_of(tmp_path / "many", {"dev": {f'第"{n}"个\t问题': ["答案。"] for n in range(250)}})
+    questions = {f'第"{number}"个\t问题': ["答案。"] for number in range(250)}
+    base = release_of(tmp_path / "many", {"dev": questions})
     packages = tmp_path / "packages.tsv"
     call("export", "--release", base, "--out", packages, "--package-size", 120)
     rows = sheet_rows(packages)
-    assert [row["package"] for row in rows] == ["dev-001"] * 120 + ["dev-002"] * 120 + ["dev-003"] * 10
-    assert {row["machine_translation"] + row["english"] for row in rows} == {""}
-    return base, fill(packages, [row | {"english": f"Question {number}"} for number, row in enumerate(rows)])
+    expected_packages = ["dev-001"] * 120 + ["dev-002"] * 120 + ["dev-003"] * 10
+    assert [row["package"] for row in rows] == expected_packages
+    for number, row in enumerate(rows):
+        assert row["machine_translation"] + row["english"] == ""
+        row["english"] = f"Question {number}"
+    return base, fill(packages, rows)
 
 
 def reviewed(tmp_path: Path, base: Path, packages: Path, wrong: tuple[int, int]) -> list[Path]:
+    """Return the sheets of two reviewers, who find these numbers of errors in the package dev-002."""
     call("review", "--source", packages, "--release", base, "--out", tmp_path / "r.tsv")
     sheets = []
-    for reviewer in (1, 2):
-        rows = sheet_rows(tmp_path / f"r.{reviewer}.tsv")
-        left = wrong[reviewer - 1]
+    for reviewer, wrong_count in ((1, wrong[0]), (2, wrong[1])):
+        sheet = tmp_path / f"r.{reviewer}.tsv"
+        rows = sheet_rows(sheet)
         for row in rows:
-            bad = row["package"] == "dev-002" and left > 0
-            left -= bad
-            row["correct"] = "0" if bad else "是"
-        sheets.append(fill(tmp_path / f"r.{reviewer}.tsv", rows))
+            row["correct"] = "是"
+        reviewed_rows = [row for row in rows if row["package"] == "dev-002"]
+        for row in reviewed_rows[:wrong_count]:
+            row["correct"] = "0"
+        sheets.append(fill(sheet, rows))
     return sheets
 
 
-@pytest.mark.parametrize(("wrong", "accuracy"), [((7, 7), "93.00 %"), ((5, 10), "92.50 %")])
-def test_package_accuracy(tmp_path: Path, translated: tuple[Path, Path], wrong: tuple[int, int], accuracy: str) -> None:
+def import_words(packages: Path, sheets: list[Path], base: Path, out: Path) -> list[object]:
+    """Return the words of `import`."""
+    return ["import", "--source", packages, "--reviews", *sheets, "--release", base, "--out", out]
+
+
+FIRST_CSV_LINES = ["package,queries,accuracy,outcome", "dev-001,120,1.0,accepted"]
+
+
+def test_a_package_of_93_percent_is_accepted(tmp_path: Path, translated: tuple[Path, Path]) -> None:
     base, packages = translated
-    sheets, out = reviewed(tmp_path, base, packages, wrong), tmp_path / "out"
-    done = call("import", "--source", packages, "--reviews", *sheets, "--release", base, "--out", out, code=None)
-    outcome = "refused: has an accuracy of 92.50 %, expected at least 93.00 %" if done.code else "accepted"
-    assert f"package dev-002: 120 queries, accuracy {accuracy}, {outcome}" in done.stdout
-    assert done.code == int(accuracy < "93") == int(not out.exists()) == int("package dev-002" in done.stderr)
-    assert done.code or open_release(out).rows("crosslingual", "dev") == 250
-    words = ("--source", packages, "--reviews", *sheets, "--release", base, "--out", out, "--format", "csv")
-    lines = call("import", *words, code=done.code).stdout.splitlines()
-    assert lines[:2] == ["package,queries,accuracy,outcome", "dev-001,120,1.0,accepted"]
+    out = tmp_path / "out"
+    words = import_words(packages, reviewed(tmp_path, base, packages, wrong=(7, 7)), base, out)
+    done = call(*words)
+    assert "package dev-002: 120 queries, accuracy 93.00 %, accepted" in done.stdout
+    assert "package dev-002" not in done.stderr
+    assert open_release(out).rows("crosslingual", "dev") == 250
+    assert call(*words, "--format", "csv").stdout.splitlines()[:2] == FIRST_CSV_LINES
+
+
+def test_a_package_of_less_than_93_percent_is_refused(tmp_path: Path, translated: tuple[Path, Path]) -> None:
+    base, packages = translated
+    out = tmp_path / "out"
+    words = import_words(packages, reviewed(tmp_path, base, packages, wrong=(5, 10)), base, out)
+    done = call(*words, code=1)
+    outcome = "refused: has an accuracy of 92.50 %, expected at least 93.00 %"
+    assert f"package dev-002: 120 queries, accuracy 92.50 %, {outcome}" in done.stdout
+    assert "package dev-002" in done.stderr
+    assert not out.exists()
+    assert call(*words, "--format", "csv", code=1).stdout.splitlines()[:2] == FIRST_CSV_LINES
 
 
 def test_refused_reviews(tmp_path: Path, translated: tuple[Path, Path]) -> None:
     base, packages = translated
-    one, two = reviewed(tmp_path, base, packages, (0, 0))
-    words = ["import", "--source", packages, "--release", base, "--out", tmp_path / "out", "--reviews"]
+    first_sheet, second_sheet = reviewed(tmp_path, base, packages, (0, 0))
+    out = tmp_path / "out"
 
-    def refused(*sheets: Path) -> str:
-        error = call(*words, *sheets, code=1).stderr
-        assert not (tmp_path / "out").exists()
-        return error
+    def import_error(sheets: list[Path]) -> str:
+        stderr = call(*import_words(packages, sheets, base, out), code=1).stderr
+        assert not out.exists()
+        return stderr
 
-    assert "dev-001 has 1 reviews, expected at least 2" in refused(one)
-    rows, copy = sheet_rows(two), tmp_path / "copy.tsv"
-    assert "copy.tsv, expected at least 100" in refused(one, fill(copy, rows[1:]))
-    assert "is judged twice" in refused(one, fill(copy, [rows[0], *rows]))
-    assert "draw a new sheet" in refused(one, fill(copy, [rows[0] | {"english": "Older"}, *rows[1:]]))
+    assert "dev-001 has 1 reviews, expected at least 2" in import_error([first_sheet])
+    rows = sheet_rows(second_sheet)
+    short_sheet = fill(tmp_path / "copy.tsv", rows[1:])
+    assert "copy.tsv, expected at least 100" in import_error([first_sheet, short_sheet])
+    long_sheet = fill(tmp_path / "copy.tsv", [rows[0], *rows])
+    assert "is judged twice" in import_error([first_sheet, long_sheet])
+    rows[0]["english"] = "Older"
+    old_sheet = fill(tmp_path / "copy.tsv", rows)
+    assert "draw a new sheet" in import_error([first_sheet, old_sheet])
 
 
 def test_export_of_a_part_with_a_machine_translation(tmp_path: Path, base: Path) -> None:
@@ -170,28 +224,36 @@ def test_export_of_a_part_with_a_machine_translation(tmp_path: Path, base: Path)
     assert rows["北京冬天冷吗"]["english"] == ""
 
 
-def test_xquad_in_english_has_the_paragraphs_of_the_chinese_questions(shared_data: Path, tmp_path: Path) -> None:
-    def questions(language: str) -> list[tuple[str, str]]:
-        articles = json.loads((shared_data / "xquad" / f"xquad.{language}.json").read_text(encoding="utf-8"))["data"]
-        paragraphs = [paragraph for article in articles for paragraph in article["paragraphs"]]
-        return [(each["question"], paragraph["context"]) for paragraph in paragraphs for each in paragraph["qas"]]
+def read_xquad(path: Path) -> list[tuple[str, str]]:
+    """Return the questions of a file of XQuAD, each with its paragraph."""
+    questions = []
+    for article in json.loads(path.read_text(encoding="utf-8"))["data"]:
+        for paragraph in article["paragraphs"]:
+            for row in paragraph["qas"]:
+                questions.append((row["question"], paragraph["context"]))
+    return questions
 
-    chinese, english = questions("zh"), questions("en")
-    content: dict[str, list[str]] = {}
+
+def test_xquad_in_english_has_the_paragraphs_of_the_chinese_questions(shared_data: Path, tmp_path: Path) -> None:
+    chinese = read_xquad(shared_data / "xquad" / "xquad.zh.json")
+    english = read_xquad(shared_data / "xquad" / "xquad.en.json")
+    paragraphs_by_question: dict[str, list[str]] = {}
     for question, paragraph in chinese:
-        found = content.setdefault(question, [])
-        found += [paragraph] if paragraph not in found else []
-    base = release_of(tmp_path / "base", {"test": content})
-    pairs = [(zh, en) for (zh, _), (en, _) in zip(chinese, english, strict=True)]
-    fill(tmp_path / "t.tsv", [{"zh": zh, "english": en} for zh, en in pairs])
-    call("--source", tmp_path / "t.tsv", "--release", base, "--out", tmp_path / "out")
-    release = open_release(tmp_path / "out")
-    distinct = dict.fromkeys((zh, en.strip()) for zh, en in pairs)
-    assert (len(pairs), len(content), len(distinct)) == (1190, 1181, 1185)
-    rows = release.table("crosslingual", "test").to_pylist()
-    assert {(row["query_zh"], row["query"]) for row in rows} == set(distinct)
+        paragraphs = paragraphs_by_question.setdefault(question, [])
+        if paragraph not in paragraphs:
+            paragraphs.append(paragraph)
+    base = release_of(tmp_path / "base", {"test": paragraphs_by_question})
+    translations = []
+    for (chinese_question, _), (english_question, _) in zip(chinese, english, strict=True):
+        translations.append({"zh": chinese_question, "english": english_question})
+    table = fill(tmp_path / "t.tsv", translations)
+    call("--source", table, "--release", base, "--out", tmp_path / "out")
+    distinct_pairs = {(row["zh"], row["english"].strip()) for row in translations}
+    assert (len(translations), len(paragraphs_by_question), len(distinct_pairs)) == (1190, 1181, 1185)
+    rows = open_release(tmp_path / "out").table("crosslingual", "test").to_pylist()
+    assert {(row["query_zh"], row["query"]) for row in rows} == distinct_pairs
     assert len({row["query_id"] for row in rows}) == len(rows) == 1185
     for row in rows:
-        assert [found["text"] for found in row["positive_passages"]] == content[row["query_zh"]]
+        assert positive_texts_of(row) == paragraphs_by_question[row["query_zh"]]
     counts = json.loads((tmp_path / "out/stats.json").read_text())["crosslingual"]
     assert (counts["rows"], counts["same_pair_again"], counts["further_translation"]) == (1190, 5, 4)

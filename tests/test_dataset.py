@@ -22,18 +22,22 @@ Load = Callable[..., Any]
 
 @pytest.fixture
 def release(tmp_path: Path) -> Path:
+    """A release that the test may change."""
     return make_release(tmp_path / "release")
 
 
 @pytest.fixture(params=["by name", "public API"])
 def load(request: pytest.FixtureRequest, tmp_path: Path) -> Load:
     """``load(config, split, data_dir=..., ...)`` through the module, in both ways, with an empty cache."""
-    cache = str(tmp_path / "cache")
-    if request.param == "by name":
-        return lambda *args, **kwargs: datasets.load_dataset(
-            NAME, args[0], split=args[1] if args[1:] else None, cache_dir=cache, **kwargs
-        )
-    return lambda *args, **kwargs: dureader_retrieval.load_dataset(*args, cache_dir=cache, **kwargs)
+    cache_dir = str(tmp_path / "cache")
+
+    def load_by_name(config: str, split: str | None = None, **options: Any) -> Any:
+        return datasets.load_dataset(NAME, config, split=split, cache_dir=cache_dir, **options)
+
+    def load_by_public_api(*config_and_split: Any, **options: Any) -> Any:
+        return dureader_retrieval.load_dataset(*config_and_split, cache_dir=cache_dir, **options)
+
+    return load_by_name if request.param == "by name" else load_by_public_api
 
 
 @pytest.mark.parametrize("streaming", [False, True])
@@ -44,16 +48,17 @@ def test_every_config_gives_the_rows_that_were_written(everything: Path, load: L
 
 def test_a_set_that_a_release_lacks_names_the_command_that_adds_the_set(tmp_path: Path, load: Load) -> None:
     release = str(make_release(tmp_path / "release"))
-    for config, command in {
-        "cmedqa-qrels": "add cmedqa --source PATH [--release DIR] --out DIR",
-        "ccovid-corpus": "add ccovid",
-        "crosslingual-queries": "add crosslingual",
-        "answers": "add answers",
-        "others": "builders similar",
-    }.items():
+    commands = {
+        "cmedqa-qrels": "python -m builders add cmedqa --source PATH [--release DIR] --out DIR",
+        "ccovid-corpus": "python -m builders add ccovid",
+        "crosslingual-queries": "python -m builders add crosslingual",
+        "answers": "python -m builders add answers",
+        "others": "python -m builders similar",
+    }
+    for config, command in commands.items():
         with pytest.raises(ValueError, match=re.escape(f"no rows of config {config!r}")) as error:
             load(config, data_dir=release)
-        assert f"python -m builders {command.removeprefix('builders ')}" in str(error.value)
+        assert command in str(error.value)
 
 
 def test_samples_of_any_size_load_by_their_name_alone(everything: Path, load: Load) -> None:
@@ -63,8 +68,8 @@ def test_samples_of_any_size_load_by_their_name_alone(everything: Path, load: Lo
         load("restrain-4-interpolation", data_dir=str(everything))
     with pytest.raises(ValueError, match=r"add restrain`"):
         load("restrain-4-interpolation", data_dir=str(everything))
-    paper = {f"restrain-{size_name(n)}-interpolation" for n in (14_000, 45_000, 200_000)}
-    assert paper <= {*dureader_retrieval.CONFIGS}
+    sizes_of_paper = (14_000, 45_000, 200_000)
+    assert {f"restrain-{size_name(size)}-interpolation" for size in sizes_of_paper} <= set(dureader_retrieval.CONFIGS)
     for name in ("restrain-0-interpolation", "restrain-03-interpolation", "restrain-3", "resttest-bucket0"):
         with pytest.raises(ValueError, match=f"'{name}' not found"):
             load(name, data_dir=str(everything))
@@ -72,15 +77,20 @@ def test_samples_of_any_size_load_by_their_name_alone(everything: Path, load: Lo
 
 def test_splits_are_those_of_the_release_that_have_rows(everything: Path, tmp_path: Path, load: Load) -> None:
     """Splits are in the declared order, not in alphabetical order."""
-    release = make_release(tmp_path / "some", {**tables(), ("queries", "test"): [], ("test", "test"): []})
-    for config, path, splits in (
-        ("queries", release, ["queries", "train", "dev"]),
-        ("qrels", release, ["train", "dev"]),
-        ("resttest-bucket11", everything, ["train", "interpolation", "extrapolation"]),
-        ("ccovid-qrels", everything, ["train", "dev"]),
-    ):
+    # A release whose test splits are empty.
+    rows = tables()
+    rows["queries", "test"] = []
+    rows["test", "test"] = []
+    release = make_release(tmp_path / "some", rows)
+
+    def check_splits(config: str, path: Path, splits: list[str]) -> None:
         assert list(load(config, data_dir=str(path))) == splits
         assert list(load(config, data_dir=str(path), streaming=True)) == splits
+
+    check_splits("queries", release, ["queries", "train", "dev"])
+    check_splits("qrels", release, ["train", "dev"])
+    check_splits("resttest-bucket11", everything, ["train", "interpolation", "extrapolation"])
+    check_splits("ccovid-qrels", everything, ["train", "dev"])
     assert dureader_retrieval.splits_of("queries", data_dir=release) == {"queries": 6, "train": 4, "dev": 2}
     assert dureader_retrieval.splits_of("qrels") == {"train": None, "dev": None}  # the archive is not requested
     with pytest.raises(ValueError, match="test"):
@@ -117,7 +127,8 @@ def test_names_configs_and_splits(release: Path) -> None:
     names = datasets.get_dataset_config_names(NAME)
     assert names == list(dureader_retrieval.CONFIGS)
     assert names[:6] == ["corpus", "queries", "qrels", "train", "dev", "test"]
-    assert {"cmedqa-qrels", "ccovid-corpus", "crosslingual", "restrain-45K-extrapolation", "sample-1M-hard"} <= {*names}
+    for name in ("cmedqa-qrels", "ccovid-corpus", "crosslingual", "restrain-45K-extrapolation", "sample-1M-hard"):
+        assert name in names
     assert datasets.get_dataset_split_names(NAME, "qrels", data_dir=str(release)) == ["train", "dev"]
     builder = datasets.load_dataset_builder(NAME, "corpus", data_dir=str(release))
     assert builder.info.splits["corpus"].num_examples == len(TEXTS)
@@ -126,9 +137,11 @@ def test_names_configs_and_splits(release: Path) -> None:
 
 
 def test_stock_builders_still_load(tmp_path: Path) -> None:
-    (tmp_path / "rows.csv").write_text("a,b\n1,2\n", encoding="utf-8")
-    given = {"data_files": str(tmp_path / "rows.csv"), "cache_dir": str(tmp_path / "cache")}
-    assert datasets.load_dataset("csv", split="train", **given)[0] == {"a": 1, "b": 2}
+    csv_path = tmp_path / "rows.csv"
+    csv_path.write_text("a,b\n1,2\n", encoding="utf-8")
+    cache_dir = str(tmp_path / "cache")
+    rows = datasets.load_dataset("csv", split="train", data_files=str(csv_path), cache_dir=cache_dir)
+    assert rows[0] == {"a": 1, "b": 2}
 
 
 def test_pickles_prepared_or_streamed(release: Path, tmp_path: Path) -> None:
@@ -136,29 +149,32 @@ def test_pickles_prepared_or_streamed(release: Path, tmp_path: Path) -> None:
         config_name="dev", data_dir=str(release), cache_dir=str(tmp_path / "cache")
     )
     assert pickle.loads(pickle.dumps(builder)).config_id == builder.config_id
-    assert list(pickle.loads(pickle.dumps(builder.as_streaming_dataset(split="dev")))) == tables()["dev", "dev"]
+    stream = builder.as_streaming_dataset(split="dev")
+    assert list(pickle.loads(pickle.dumps(stream))) == tables()["dev", "dev"]
 
 
 def test_data_dir_may_be_relative_a_home_or_odd(tmp_path: Path, load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
-    odd = make_release(tmp_path / "资料 a::b#?*")
-    monkeypatch.chdir(odd)
+    odd_path = make_release(tmp_path / "资料 a::b#?*")
+    monkeypatch.chdir(odd_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("USERPROFILE", str(tmp_path))
     rows = tables()["dev", "dev"]
     stream = load("dev", "dev", data_dir=".", streaming=True)
-    files = [load("dev", "dev", data_dir=path).cache_files for path in (".", str(odd), f"~/{odd.name}")]
-    assert files[0] == files[1] == files[2]
+    cache_files = load("dev", "dev", data_dir=".").cache_files
+    assert load("dev", "dev", data_dir=str(odd_path)).cache_files == cache_files
+    assert load("dev", "dev", data_dir=f"~/{odd_path.name}").cache_files == cache_files
     monkeypatch.chdir(tmp_path)
     assert list(stream) == rows  # iterated after the working directory changed
-    assert list(load("dev", "dev", data_dir=odd.name)) == rows
+    assert list(load("dev", "dev", data_dir=odd_path.name)) == rows
 
 
 def test_a_rebuilt_release_gives_its_new_rows_and_an_unchanged_one_is_prepared_once(release: Path, load: Load) -> None:
-    first = load("corpus", "corpus", data_dir=str(release))
-    prepared = Path(first.cache_files[0]["filename"])
-    before = prepared.stat().st_mtime_ns
-    assert load("corpus", "corpus", data_dir=str(release)).cache_files == first.cache_files
-    assert first["text"][:] == TEXTS and prepared.stat().st_mtime_ns == before
+    corpus = load("corpus", "corpus", data_dir=str(release))
+    cache_file = Path(corpus.cache_files[0]["filename"])
+    mtime_before = cache_file.stat().st_mtime_ns
+    assert load("corpus", "corpus", data_dir=str(release)).cache_files == corpus.cache_files
+    assert corpus["text"][:] == TEXTS
+    assert cache_file.stat().st_mtime_ns == mtime_before
     texts = [TEXTS[0].replace("四", "五"), *TEXTS[1:]]  # the length is unchanged
     make_release(release, tables(texts))
     for streaming in (False, True):
@@ -166,65 +182,70 @@ def test_a_rebuilt_release_gives_its_new_rows_and_an_unchanged_one_is_prepared_o
         assert [row["text"] for row in rows] == texts
 
 
-HOW = "python -m builders release --raw PATH --out DIR"
+BUILD_COMMAND = "python -m builders release --raw PATH --out DIR"
 
 
 def test_a_wrong_data_dir_says_how_to_make_one(tmp_path: Path, load: Load) -> None:
     (tmp_path / "file").touch()
-    for name, said in (("nowhere", "does not exist"), ("", "no manifest.json"), ("file", "")):
+    for name, reason in (("nowhere", "does not exist"), ("", "no manifest.json"), ("file", "")):
         with pytest.raises(FileNotFoundError) as error:
             load("dev", data_dir=str(tmp_path / name))
-        assert all(part in str(error.value) for part in (said, HOW, str(tmp_path / name)))
-        assert "\n" not in str(error.value)
+        message = str(error.value)
+        assert reason in message and BUILD_COMMAND in message and str(tmp_path / name) in message
+        assert "\n" not in message
 
 
 def test_an_unknown_or_missing_config_says_what_there_is(tmp_path: Path, load: Load) -> None:
-    rows = {key: value for key, value in tables().items() if key[0] not in ("test", "train")}
-    small = {"data_dir": str(make_release(tmp_path / "small", rows))}
-    for config, given, said in (
-        ("nonsense", small, r"nonsense.*corpus.*queries"),
-        ("test", small, f"no rows of config 'test'; it has corpus, dev, qrels, queries.*{HOW}"),
-        (None, small, r"name a config.*corpus"),
-        ("dev", {"data_files": str(tmp_path / "*.parquet")}, "data_dir=DIR, not data_files"),
-    ):
-        with pytest.raises(ValueError, match=said):
-            load(config, **given)
+    rows = tables()
+    del rows["test", "test"], rows["train", "train"]
+    data_dir = str(make_release(tmp_path / "small", rows))
+    with pytest.raises(ValueError, match=r"nonsense.*corpus.*queries"):
+        load("nonsense", data_dir=data_dir)
+    configs = "no rows of config 'test'; it has corpus, dev, qrels, queries"
+    with pytest.raises(ValueError, match=f"{configs}.*{BUILD_COMMAND}"):
+        load("test", data_dir=data_dir)
+    with pytest.raises(ValueError, match=r"name a config.*corpus"):
+        load(None, data_dir=data_dir)
+    with pytest.raises(ValueError, match="data_dir=DIR, not data_files"):
+        load("dev", data_files=str(tmp_path / "*.parquet"))
 
 
 def flip_a_byte(path: Path) -> None:
     """Change one byte, and restore the mtime, as a careless copy does."""
-    before = path.stat()
+    stat_before = path.stat()
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    os.utime(path, ns=(stat_before.st_atime_ns, stat_before.st_mtime_ns))
 
 
 def truncate(path: Path) -> None:
+    """Remove the last bytes of a file."""
     path.write_bytes(path.read_bytes()[:-10])
 
 
 @pytest.mark.parametrize("prepared", [False, True])
-@pytest.mark.parametrize("how", [{}, {"num_proc": 2}, {"streaming": True}], ids=["plain", "num_proc", "streaming"])
+@pytest.mark.parametrize("options", [{}, {"num_proc": 2}, {"streaming": True}], ids=["plain", "num_proc", "streaming"])
 @pytest.mark.parametrize(
-    ("damage", "words"), [(flip_a_byte, "SHA-256"), (truncate, "bytes, but manifest"), (Path.unlink, "listed")]
+    ("damage", "message"), [(flip_a_byte, "SHA-256"), (truncate, "bytes, but manifest"), (Path.unlink, "listed")]
 )
 def test_a_damaged_shard_is_named(
-    release: Path, load: Load, prepared: bool, how: dict[str, Any], damage: Callable[[Path], None], words: str
+    release: Path, load: Load, prepared: bool, options: dict[str, Any], damage: Callable[[Path], None], message: str
 ) -> None:
     if prepared:
         load("corpus", "corpus", data_dir=str(release))
     shard = sorted((release / "corpus").iterdir())[1]
     damage(shard)
     for _ in range(2):  # the failure itself leaves nothing in the cache
-        with pytest.raises(ValueError, match=words) as error:
-            list(load("corpus", "corpus", data_dir=str(release), **how))
+        with pytest.raises(ValueError, match=message) as error:
+            list(load("corpus", "corpus", data_dir=str(release), **options))
         assert str(error.value).startswith(f"{shard}: ")
         assert "\n" not in str(error.value)
     assert list(load("dev", "dev", data_dir=str(release))) == tables()["dev", "dev"]  # the other configs are intact
 
 
 def without_a_shard(manifest: dict[str, Any]) -> str:
+    """Return a manifest that does not list the second shard of the corpus."""
     manifest["files"] = [entry for entry in manifest["files"] if "corpus-00001" not in entry["path"]]
     return json.dumps(manifest)
 
@@ -235,9 +256,9 @@ def without_a_shard(manifest: dict[str, Any]) -> str:
         lambda manifest: json.dumps(manifest)[:-5],
         lambda manifest: "[" * 50_000,
         lambda manifest: json.dumps(manifest).replace('"rows": 2', '"rows": 1e400'),
-        lambda manifest: json.dumps({**manifest, "format": 99}),
-        lambda manifest: json.dumps({**manifest, "name": "other"}),
-        lambda manifest: json.dumps({**manifest, "files": [{"path": "corpus/corpus-00000-of-00001.parquet"}]}),
+        lambda manifest: json.dumps(manifest | {"format": 99}),
+        lambda manifest: json.dumps(manifest | {"name": "other"}),
+        lambda manifest: json.dumps(manifest | {"files": [{"path": "corpus/corpus-00000-of-00001.parquet"}]}),
         without_a_shard,
     ],
 )
@@ -252,7 +273,8 @@ def test_a_damaged_manifest_is_named(release: Path, load: Load, edit: Callable[[
 def test_rows_that_the_manifest_does_not_count_are_refused(release: Path, load: Load) -> None:
     path = release / "manifest.json"
     manifest = json.loads(path.read_text(encoding="utf-8"))
-    next(entry for entry in manifest["files"] if entry["path"].startswith("dev/"))["rows"] += 1
+    (dev_entry,) = [entry for entry in manifest["files"] if entry["path"].startswith("dev/")]
+    dev_entry["rows"] += 1
     path.write_text(json.dumps(manifest), encoding="utf-8")
     for streaming in (False, True):
         with pytest.raises(ValueError, match=r"has 2 rows, but manifest\.json lists 3"):
@@ -260,7 +282,7 @@ def test_rows_that_the_manifest_does_not_count_are_refused(release: Path, load: 
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "message"),
     [
         ({"text": pa.array([1, 2])}, "expected the column text as string, found int64"),
         ({"text": pa.array(["a", None])}, "expected no null, found one in the column text"),
@@ -268,11 +290,12 @@ def test_rows_that_the_manifest_does_not_count_are_refused(release: Path, load: 
         ({"title": None}, "expected the columns _id, title, text, found _id, text"),
     ],
 )
-def test_a_column_of_something_else_is_named(tmp_path: Path, load: Load, change: Any, words: str) -> None:
-    columns = {"_id": pa.array(["a", "b"]), "title": pa.array(["", ""]), "text": pa.array(["c", "d"])} | change
+def test_a_column_of_something_else_is_named(tmp_path: Path, load: Load, change: Any, message: str) -> None:
+    columns = {"_id": pa.array(["a", "b"]), "title": pa.array(["", ""]), "text": pa.array(["c", "d"])}
+    columns |= change
     table = pa.table({name: column for name, column in columns.items() if column is not None})
     release = str(release_of(tmp_path / "release", table))
-    for how in ({}, {"streaming": True}):
-        with pytest.raises(ValueError, match=words) as error:
-            list(load("corpus", "corpus", data_dir=release, **how))
+    for streaming in (False, True):
+        with pytest.raises(ValueError, match=message) as error:
+            list(load("corpus", "corpus", data_dir=release, streaming=streaming))
         assert "corpus-00000-of-00001.parquet: " in str(error.value)

@@ -15,7 +15,8 @@ SCRIPT = ROOT / "dureader_retrieval.py"
 
 def python(code: str, folder: Path, home: Path, **environment: str) -> Any:
     """Run code that can import the project."""
-    return run_python(code, folder, {**clean_environ(), "PYTHONPATH": str(ROOT), "HF_HOME": str(home), **environment})
+    variables = clean_environ() | {"PYTHONPATH": str(ROOT), "HF_HOME": str(home)} | environment
+    return run_python(code, folder, variables)
 
 
 Run = Callable[..., Any]
@@ -24,19 +25,40 @@ Run = Callable[..., Any]
 @pytest.fixture
 def run36(datasets36: Path, tmp_path: Path) -> Run:
     """``run36(code, **variables)`` runs code on ``datasets`` 3.6, without the project and without a hub."""
-    check = "import datasets\nassert datasets.__version__.startswith('3.6.')"
-    own = {**clean_environ(), "HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1"}
-    return lambda code, **given: run_python(f"{check}\n{code}", tmp_path / "elsewhere", own | given, datasets36)
+    check_version = "import datasets\nassert datasets.__version__.startswith('3.6.')"
+    default_variables = clean_environ() | {"HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1"}
+
+    def run_code(code: str, **variables: str) -> Any:
+        return run_python(
+            f"{check_version}\n{code}",
+            tmp_path / "elsewhere",
+            default_variables | variables,
+            datasets36,
+        )
+
+    return run_code
+
+
+# A function for the code of new processes.
+READ_CONFIGS = '''
+def read_configs(path, names, **options):
+    """Return the rows by config and split."""
+    rows = {}
+    for name in names:
+        splits = datasets.load_dataset(path, name, **options)
+        rows[name] = {split: list(data) for split, data in splits.items()}
+    return rows
+'''
 
 
 @pytest.mark.parametrize("version", ["installed", "3.6"])
 def test_loading_by_path_alone(everything: Path, tmp_path: Path, version: str, request: pytest.FixtureRequest) -> None:
     code = f"""
 import datasets
-names = datasets.get_dataset_config_names({str(everything)!r})
-rows = [{{name: {{split: list(data) for split, data in
-         datasets.load_dataset({str(everything)!r}, name, streaming=streaming).items()}} for name in names}}
-        for streaming in (False, True)]
+release = {str(everything)!r}
+names = datasets.get_dataset_config_names(release)
+{READ_CONFIGS}
+rows = [read_configs(release, names), read_configs(release, names, streaming=True)]
 assert "dureader_retrieval" not in sys.modules
 print(json.dumps(rows))
 """
@@ -57,28 +79,34 @@ def test_the_working_directory_does_not_matter(tmp_path: Path, where: str) -> No
         (cwd / "dureader_retrieval.json").write_text("{}", encoding="utf-8")
     code = f"""
 import socket
-asked = []
+requested_hosts = []
 def refuse(*args, **kwargs):
-    asked.append(args[0])
+    requested_hosts.append(str(args[0]))
     raise OSError("no network")
 socket.getaddrinfo = socket.socket.connect = refuse
 import datasets, dureader_retrieval
-listed = []
-walk = os.scandir
-os.scandir = lambda path=".": listed.append(str(path)) or walk(path)
+listed_folders = []
+list_folder = os.scandir
+def note_folder(path="."):
+    listed_folders.append(str(path))
+    return list_folder(path)
+os.scandir = note_folder
 dev = datasets.load_dataset("dureader_retrieval", "dev", data_dir={str(release)!r})["dev"]
-inside = [path for path in listed if os.path.abspath(path) == os.getcwd()]
-print(json.dumps([list(dev), dev.cache_files, [str(name) for name in asked], inside]))
+listings_of_cwd = [path for path in listed_folders if os.path.abspath(path) == os.getcwd()]
+print(json.dumps([list(dev), dev.cache_files, requested_hosts, listings_of_cwd]))
 """
     home = tmp_path / "home"
-    rows, files, asked, listed = python(code, cwd, home)
-    assert (rows, asked, listed) == (tables()["dev", "dev"], [], [])
+    rows, cache_files, requested_hosts, listings_of_cwd = python(code, cwd, home)
+    assert rows == tables()["dev", "dev"]
+    assert requested_hosts == []
+    assert listings_of_cwd == []
+    # In another folder, the prepared rows are found in the cache.
     code = f"""
 import datasets, dureader_retrieval
 dev = datasets.load_dataset("dureader_retrieval", "dev", data_dir={str(release)!r}, split="dev")
 print(json.dumps(dev.cache_files))
 """
-    assert python(code, tmp_path, home, HF_DATASETS_OFFLINE="1") == files
+    assert python(code, tmp_path, home, HF_DATASETS_OFFLINE="1") == cache_files
 
 
 def test_the_import_survives_a_datasets_without_the_private_hook(tmp_path: Path) -> None:
@@ -94,27 +122,26 @@ release = {str(make_release(tmp_path / "release"))!r}
 print(json.dumps([messages, list(dureader_retrieval.load_dataset("dev", "dev", data_dir=release))]))
 """
     (message,), rows = python(code, tmp_path, tmp_path / "home")
-    assert "dureader_retrieval.load_dataset" in message and rows == tables()["dev", "dev"]
+    assert "dureader_retrieval.load_dataset" in message
+    assert rows == tables()["dev", "dev"]
 
 
 def test_the_script_gives_the_rows_that_were_written(run36: Run, everything: Path) -> None:
     names = list(dict.fromkeys(config for config, _ in all_tables()))
-    some = ["corpus", "dev", "crosslingual"]  # each starts two processes
-    found = run36(f"""
+    names_for_processes = ["corpus", "dev", "crosslingual"]  # few, because each starts two processes
+    rows_by_call = run36(f"""
+{READ_CONFIGS}
+script = {str(SCRIPT)!r}
 arguments = dict(data_dir={str(everything)!r}, trust_remote_code=True)
-assert "cmedqa-qrels" in datasets.get_dataset_config_names({str(SCRIPT)!r}, trust_remote_code=True)
-hows = (({names!r}, {{}}), ({names!r}, {{"streaming": True}}), ({some!r}, {{"num_proc": 2, "cache_dir": "other"}}))
-loaded = [
-    {{name: datasets.load_dataset({str(SCRIPT)!r}, name, **arguments, **how) for name in names}} for names, how in hows
-]
-print(json.dumps([
-    {{name: {{split: list(rows) for split, rows in splits.items()}} for name, splits in each.items()}}
-    for each in loaded
-]))
+assert "cmedqa-qrels" in datasets.get_dataset_config_names(script, trust_remote_code=True)
+plain = read_configs(script, {names!r}, **arguments)
+streaming = read_configs(script, {names!r}, streaming=True, **arguments)
+in_processes = read_configs(script, {names_for_processes!r}, num_proc=2, cache_dir="other", **arguments)
+print(json.dumps([plain, streaming, in_processes]))
 """)
-    plain, streaming, in_processes = map(rows_by_split, found)
+    plain, streaming, in_processes = map(rows_by_split, rows_by_call)
     assert plain == streaming == all_tables()
-    assert in_processes == {key: rows for key, rows in all_tables().items() if key[0] in some}
+    assert in_processes == {key: rows for key, rows in all_tables().items() if key[0] in names_for_processes}
 
 
 def test_the_module_loads_with_its_public_api_on_36(run36: Run, tmp_path: Path) -> None:
@@ -133,20 +160,20 @@ print(json.dumps(list(dureader_retrieval.load_dataset("dev", "dev", data_dir=rel
 def test_the_script_reads_the_published_archive(run36: Run) -> None:
     with ArchiveServer(archive()) as server:
         code = f"""
-script, loaded = {str(SCRIPT)!r}, {{}}
-for streaming in (False, True):
-    loaded[streaming] = {{
-        name: {{split: list(rows) for split, rows in
-               datasets.load_dataset(script, name, trust_remote_code=True, streaming=streaming).items()}}
-        for name in ("corpus", "queries", "qrels", "train", "dev")
-    }}
-print(json.dumps(list(loaded.values())))
+{READ_CONFIGS}
+script = {str(SCRIPT)!r}
+names = ["corpus", "queries", "qrels", "train", "dev"]
+plain = read_configs(script, names, trust_remote_code=True, streaming=False)
+streaming = read_configs(script, names, trust_remote_code=True, streaming=True)
+print(json.dumps([plain, streaming]))
 """
+        # The server breaks off the first answer, and a second request fetches the rest.
         server.break_after = [server.size // 2]
-        online = {"HF_HUB_OFFLINE": "0", "HF_DATASETS_OFFLINE": "0", "DUREADER_RETRIEVAL_BASE_URL": server.url}
-        found = run36(code, **online)
-        assert rows_by_split(found[0]) == rows_by_split(found[1]) == rows_of_archive()
+        online = {"HF_HUB_OFFLINE": "0", "HF_DATASETS_OFFLINE": "0"}
+        plain, streaming = run36(code, DUREADER_RETRIEVAL_BASE_URL=server.url, **online)
+        assert rows_by_split(plain) == rows_by_split(streaming) == rows_of_archive()
         assert server.requests == [0, server.size // 2]
-        found = run36(code, DUREADER_RETRIEVAL_BASE_URL=server.url)  # from now on without a network
-        assert rows_by_split(found[1]) == rows_of_archive()
+        # Then the cache has the archive, and no network is needed.
+        _, streaming = run36(code, DUREADER_RETRIEVAL_BASE_URL=server.url)
+        assert rows_by_split(streaming) == rows_of_archive()
         assert len(server.requests) == 2

@@ -22,39 +22,51 @@ GENERATOR = runpy.run_path(str(ROOT / "docs" / "verbs.py"))
 
 
 def name_of(page: Path) -> str:
+    """Return the name of a page in the test's id."""
     return str(page.relative_to(ROOT))
 
 
+def squad_file(paragraph: str) -> str:
+    """Return a file in the format of SQuAD with one paragraph and one question."""
+    row = {"context": paragraph, "qas": [{"question": f"{paragraph}？"}]}
+    return json.dumps({"data": [{"paragraphs": [row]}]})
+
+
 def write_sources(folder: Path, sample: Path) -> None:
+    """Write the downloaded files that the commands of the pages read."""
     release = open_release(sample)
-    questions = {split: release.table("queries", split).to_pylist() for split in ("train", "dev", "test")}
-    asked = "".join(f"{number}\td{number % 10}\t问题{number}？\t略\n" for number in range(960))
-    english = "".join(f"{row['_id']}\tquestion {n}\n" for n, row in enumerate(questions["dev"]))
-    paragraphs = {"train": "北京的冬天很冷。", "dev": "高铁票可以提前买。"}
-    squad = {name: {"context": context, "qas": [{"question": f"{context}？"}]} for name, context in paragraphs.items()}
-    for name, text in {
+    query_ids = {}
+    for split in ("train", "dev", "test"):
+        query_ids[split] = [row["_id"] for row in release.table("queries", split).to_pylist()]
+    policies = [f"d{number}\t第{number}项措施。\n" for number in range(10)]
+    policy_questions = [f"{number}\td{number % 10}\t问题{number}？\t略\n" for number in range(960)]
+    translations = [f"{query_id}\tquestion {number}\n" for number, query_id in enumerate(query_ids["dev"])]
+    files = {
         "cMedQA2/question.csv": "question_id,content\n1,头疼怎么办\n2,失眠\n",
         "cMedQA2/answer.csv": "ans_id,question_id,content\n11,1,多休息\n",
         "cMedQA2/dev_candidates.txt": "question_id,ans_id,cnt,label\n1,11,0,1\n",
-        "NCPPolicies/NCPPolicies_context_1.csv": "docid\ttext\n" + "".join(f"d{n}\t第{n}项措施。\n" for n in range(10)),
-        "NCPPolicies/NCPPolicies_train_1.csv": f"id\tdocid\tquestion\tanswer\n{asked}",
-        "translations.tsv": f"id\tenglish\n{english}",
-        **{f"cmrc/{name}.json": json.dumps({"data": [{"paragraphs": [each]}]}) for name, each in squad.items()},
-        "news.txt": "".join(f"第{n}条新闻，今天天气很好。\n" for n in range(5)),
-    }.items():
+        "NCPPolicies/NCPPolicies_context_1.csv": "docid\ttext\n" + "".join(policies),
+        "NCPPolicies/NCPPolicies_train_1.csv": "id\tdocid\tquestion\tanswer\n" + "".join(policy_questions),
+        "translations.tsv": "id\tenglish\n" + "".join(translations),
+        "cmrc/train.json": squad_file("北京的冬天很冷。"),
+        "cmrc/dev.json": squad_file("高铁票可以提前买。"),
+        "news.txt": "".join(f"第{number}条新闻，今天天气很好。\n" for number in range(5)),
+    }
+    for name, text in files.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
     write_tar(folder / f"{ORIGINAL}.v0.tar.gz", original_files(), folder / "scratch")
     write_tar(folder / f"{PREPROCESSED}.tar.gz", preprocessed_files(), folder / "scratch")
-    rows = [row["_id"] for split in questions.values() for row in split]
-    vectors = np.random.default_rng(0).normal(size=(len(rows), 8)).tolist()
-    pq.write_table(pa.table({"_id": rows, "embedding": vectors}), folder / "build/queries.parquet")
+    all_ids = query_ids["train"] + query_ids["dev"] + query_ids["test"]
+    vectors = np.random.default_rng(0).normal(size=(len(all_ids), 8)).tolist()
+    pq.write_table(pa.table({"_id": all_ids, "embedding": vectors}), folder / "build/queries.parquet")
 
 
 @pytest.fixture
-def place(
+def working_folder(
     tmp_path: Path, sample_release: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Path]:
+    """The working directory in which the commands of a page run, with the files that they read."""
     shutil.copytree(sample_release, tmp_path / "build/sample")
     for name in ("builders", "baselines"):  # the sample, the settings
         (tmp_path / name).symlink_to(ROOT / name)
@@ -65,24 +77,36 @@ def place(
     yield tmp_path
 
 
-@pytest.mark.parametrize("page", [each for each in PAGES if any(b.is_run for b in blocks(each))], ids=name_of)
-def test_the_blocks_of_a_page_run_and_print_what_is_shown(page: Path, place: Path) -> None:
+def has_commands(page: Path) -> bool:
+    """True if a block of a page is run."""
+    return any(block.is_run for block in blocks(page))
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if has_commands(page)], ids=name_of)
+@pytest.mark.usefixtures("working_folder")
+def test_the_blocks_of_a_page_run_and_print_what_is_shown(page: Path) -> None:
     names: dict[str, object] = {}
-    printed = None
+    stdout = None
     for block in blocks(page):
         if block.is_run:
-            printed = shell(block.text) if block.language == "bash" else python(block.text, names)
+            stdout = shell(block.text) if block.language == "bash" else python(block.text, names)
             continue
-        assert block.language != "text" or printed is None or shows(block.text, printed), printed
-        printed = None
+        # A text block that follows a command shows its output.
+        if block.language == "text" and stdout is not None:
+            assert shows(block.text, stdout), stdout
+        stdout = None
 
 
-def test_the_notebook_runs_and_prints_what_it_shows(place: Path) -> None:
+@pytest.mark.usefixtures("working_folder")
+def test_the_notebook_runs_and_prints_what_it_shows() -> None:
     names: dict[str, object] = {}
-    for cell in json.loads((ROOT / "docs/own_model.ipynb").read_text(encoding="utf-8"))["cells"]:
+    notebook = json.loads((ROOT / "docs/own_model.ipynb").read_text(encoding="utf-8"))
+    for cell in notebook["cells"]:
         if cell["cell_type"] == "code":
-            printed = python("".join(cell["source"]), names)
-            assert printed == "".join(line for each in cell["outputs"] for line in each.get("text", ()))
+            expected_stdout = ""
+            for output in cell["outputs"]:
+                expected_stdout += "".join(output.get("text", []))
+            assert python("".join(cell["source"]), names) == expected_stdout
 
 
 def test_a_block_that_is_not_run_says_why() -> None:
@@ -94,12 +118,15 @@ def test_a_block_that_is_not_run_says_why() -> None:
 
 @pytest.mark.parametrize("page", [*PAGES, *TOOLS, *VERBS], ids=name_of)
 def test_every_command_that_is_shown_has_options_that_exist(page: Path) -> None:
-    shown = [block.text for block in blocks(page) if not block.is_run]
-    # Of a help text, the example's commands and the lines that go on behind a backslash.
-    shown = ["".join(re.findall(r"^ *python -m (?:.*\\\n)*.*\n", text, re.MULTILINE)) for text in shown]
-    for words in (words for text in shown for words in lines(text)):
-        if is_ours(words) and words[3:] and words[3][0] not in "-V":
-            parse(*words[2:])
+    for block in blocks(page):
+        if block.is_run:
+            continue
+        # A help text has commands in its examples. A command may go on in the next line, after a backslash.
+        commands = re.findall(r"^ *python -m (?:.*\\\n)*.*\n", block.text, re.MULTILINE)
+        for words in lines("".join(commands)):
+            # The usage line of a program has an option or VERB in place of a verb.
+            if is_ours(words) and words[3:] and words[3][0] not in "-V":
+                parse(*words[2:])
 
 
 @pytest.mark.parametrize("page", [*PAGES, *TOOLS], ids=name_of)

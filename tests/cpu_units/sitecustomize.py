@@ -21,17 +21,20 @@ class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if name != "torch.cpu" or not (spec := importlib.machinery.PathFinder.find_spec(name, path)):
+        if name != "torch.cpu":
             return None
-        loader: Any = spec.loader
-        execute = loader.exec_module
+        module_spec = importlib.machinery.PathFinder.find_spec(name, path)
+        if not module_spec:
+            return None
+        loader: Any = module_spec.loader
+        execute_module = loader.exec_module
 
-        def executed(module: ModuleType) -> None:
-            execute(module)
+        def execute_and_replace(module: ModuleType) -> None:
+            execute_module(module)
             vars(module)["get_capabilities"] = lambda: dict(UNITS)
 
-        loader.exec_module = executed
-        return spec
+        loader.exec_module = execute_and_replace
+        return module_spec
 
 
 sys.meta_path.insert(0, _Finder())

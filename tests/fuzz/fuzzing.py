@@ -23,13 +23,15 @@ from spoil import Change
 from builders.core.exit_codes import exit_code
 
 CASES = int(os.environ.get("FUZZ_CASES", "0"))  # make test-slow
-_FEW = 10  # make test
-_SAME = 1_000  # up to this number, every run tries the same cases
+_QUICK_CASES = 10  # make test
+_REPEATABLE_CASES = 1_000  # up to this number, every run tries the same cases
 _NUMBER = st.integers(0, 2**32 - 1)
 
 
 @dataclass(frozen=True)
 class Reader:
+    """A reader of files, its intact files, the damages to try, and the values that are correct."""
+
     reaches: str  # the tested code: words of the form ``module:function,function`` (see test_fuzz_complete.py)
     make: Callable[[Path], object]  # writes intact files into an empty folder
     spoils: Mapping[str, list[Change]]  # changes of the files that match a glob
@@ -48,8 +50,11 @@ class Reader:
     @property
     def functions(self) -> list[str]:
         """``module:function`` of all tested code."""
-        parts = (word.split(":") for word in self.reaches.split())
-        return [f"{module}:{name}" for module, names in parts for name in names.split(",")]
+        functions = []
+        for word in self.reaches.split():
+            module, names = word.split(":")
+            functions += [f"{module}:{name}" for name in names.split(",")]
+        return functions
 
 
 def writing(name: str, text: str) -> Callable[[Path], object]:
@@ -57,77 +62,102 @@ def writing(name: str, text: str) -> Callable[[Path], object]:
     return lambda folder: (folder / name).write_text(text)
 
 
-def same(found: Any, good: Any, _: Path) -> bool:
+def same(value: Any, intact_value: Any, _: Path) -> bool:
     """Accept only the intact content, which a SHA-256 verifies."""
-    return bool(found == good)
+    return bool(value == intact_value)
 
 
 def as_json(name: str) -> Callable[[Any, Any, Path], bool]:
     """Accept the values that Python's JSON reader finds in the file ``name``."""
 
-    def right(found: Any, _: Any, folder: Path) -> bool:
+    def is_right(value: Any, _: Any, folder: Path) -> bool:
         try:
-            said = loads((folder / name).read_text(encoding="utf-8-sig"))
+            json_value = loads((folder / name).read_text(encoding="utf-8-sig"))
         except RecursionError:
             return True  # the nesting is in a field that the reader skips
-        return equal(msgspec.to_builtins(found), said)
+        return equal(msgspec.to_builtins(value), json_value)
 
-    return right
+    return is_right
 
 
 def loads(text: str | bytes) -> Any:
     """Read JSON by Python. A number of 4,000 digits or more stays a text, because Python refuses to convert it."""
-    return json.loads(text, parse_int=lambda digits: int(digits) if len(digits) < 4000 else digits)
+
+    def parse_digits(digits: str) -> int | str:
+        return int(digits) if len(digits) < 4000 else digits
+
+    return json.loads(text, parse_int=parse_digits)
 
 
-def equal(found: Any, said: Any) -> bool:
+def equal(value: Any, json_value: Any) -> bool:
     """True if the values are equal. A key that only one of the objects has is a default, or a field that is ignored."""
-    if isinstance(found, dict) and isinstance(said, dict):
-        return all(equal(value, said[key]) for key, value in found.items() if key in said)
-    if isinstance(found, (list, tuple)) and isinstance(said, list):
-        return len(found) == len(said) and all(map(equal, found, said))
-    return isinstance(found, bool) == isinstance(said, bool) and bool(found == said)
+    if isinstance(value, dict) and isinstance(json_value, dict):
+        common_keys = value.keys() & json_value.keys()
+        return all(equal(value[key], json_value[key]) for key in common_keys)
+    if isinstance(value, (list, tuple)) and isinstance(json_value, list):
+        return len(value) == len(json_value) and all(map(equal, value, json_value))
+    # Python's True equals 1, but a flag is no number in JSON.
+    return isinstance(value, bool) == isinstance(json_value, bool) and bool(value == json_value)
 
 
 def functions_called(work: Callable[[], object]) -> set[str]:
     """Return ``module:function`` of all code of the project that runs in ``work``."""
-    found: set[tuple[str, str]] = set()
+    calls: set[tuple[str, str]] = set()  # file and name of each called function
 
-    def note(frame: Any, event: str, _: object) -> None:
+    def note_call(frame: Any, event: str, _: object) -> None:
         if event == "call":
-            found.add((frame.f_code.co_filename, frame.f_code.co_name))
+            calls.add((frame.f_code.co_filename, frame.f_code.co_name))
 
-    threading.setprofile(note)
-    sys.setprofile(note)
+    # Readers may work in threads, which have profilers of their own.
+    threading.setprofile(note_call)
+    sys.setprofile(note_call)
     try:
         work()
     finally:
         sys.setprofile(None)
         threading.setprofile(None)  # type: ignore[arg-type]
-    inside = ((Path(file), name) for file, name in list(found) if file.startswith(str(ROOT)))
-    return {f"{'.'.join(file.relative_to(ROOT).with_suffix('').parts)}:{name}" for file, name in inside}
+    functions = set()
+    for file, name in list(calls):  # a copy, because a thread of the project may still run
+        if file.startswith(str(ROOT)):
+            module_parts = Path(file).relative_to(ROOT).with_suffix("").parts
+            functions.add(f"{'.'.join(module_parts)}:{name}")
+    return functions
 
 
 # Python's audit events, and which of their arguments are paths. The last argument is an open folder, or -1.
-_WRITING = {"os.mkdir": slice(1), "os.rename": slice(2), "os.remove": slice(1), "os.rmdir": slice(1)}
-_WRITING |= {"os.symlink": slice(1, 2), "os.link": slice(1, 2)}
-_watched: list[tuple[Path, list[str]]] = []
+_PATH_ARGUMENTS = {
+    "os.mkdir": slice(1),
+    "os.rename": slice(2),
+    "os.remove": slice(1),
+    "os.rmdir": slice(1),
+    "os.symlink": slice(1, 2),
+    "os.link": slice(1, 2),
+}
+_WRITING_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+_watched: list[tuple[Path, list[str]]] = []  # each home, and the writes outside of it
 
 
-def _audit(event: str, given: tuple[Any, ...]) -> None:
+def _written_paths(event: str, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the paths that an audit event writes, creates, renames or removes."""
+    if event == "open":
+        flags = arguments[2]
+        return arguments[:1] if isinstance(flags, int) and flags & _WRITING_FLAGS else ()
+    if event not in _PATH_ARGUMENTS or arguments[-1] != -1:  # a name in an open folder: the open was an event
+        return ()
+    return arguments[_PATH_ARGUMENTS[event]]
+
+
+def _audit(event: str, arguments: tuple[Any, ...]) -> None:
+    """Note the paths outside of the watched home that an event writes."""
     if not _watched:
         return
-    home, found = _watched[-1]
-    if event == "open":
-        if not isinstance(given[2], int) or not given[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC):
-            return
-    elif event not in _WRITING or given[-1] != -1:  # a name in an open folder: the open was an event
-        return
-    for path in given[_WRITING.get(event, slice(1))]:
+    home, outside_writes = _watched[-1]
+    for path in _written_paths(event, arguments):
         if isinstance(path, str | bytes | os.PathLike):
-            real = os.path.realpath(os.fsdecode(path))
-            if real != os.devnull and "__pycache__" not in real and not real.startswith(f"{home}{os.sep}"):
-                found.append(f"{event} {real}")
+            real_path = os.path.realpath(os.fsdecode(path))
+            is_allowed = real_path == os.devnull or "__pycache__" in real_path
+            if not is_allowed and not real_path.startswith(f"{home}{os.sep}"):
+                outside_writes.append(f"{event} {real_path}")
 
 
 @contextlib.contextmanager
@@ -136,25 +166,28 @@ def nothing_written_outside(home: Path) -> Iterator[None]:
     if not getattr(sys, "_fuzz_audit", False):
         sys.addaudithook(_audit)  # Python cannot remove a hook
         sys._fuzz_audit = True  # type: ignore[attr-defined]
-    found: list[str] = []
-    _watched.append((home, found))
+    outside_writes: list[str] = []
+    _watched.append((home, outside_writes))
     try:
         yield
     finally:
         _watched.pop()
-    assert not found, f"written outside: {found}"
+    assert not outside_writes, f"written outside: {outside_writes}"
 
 
 def tree(folder: Path) -> dict[str, tuple[int, int]]:
     """Return size and mtime of every file below a folder, without the folder ``cache``."""
-    found = {}
+    states = {}
     for parent, folders, names in os.walk(folder):
         if parent == str(folder) and "cache" in folders:
             folders.remove("cache")
-        for name in [*names, *folders]:
-            state = os.lstat(os.path.join(parent, name))
-            found[os.path.join(parent, name)] = (0, 0) if name in folders else (state.st_size, state.st_mtime_ns)
-    return found
+        for name in folders:
+            states[os.path.join(parent, name)] = (0, 0)
+        for name in names:
+            path = os.path.join(parent, name)
+            status = os.lstat(path)
+            states[path] = (status.st_size, status.st_mtime_ns)
+    return states
 
 
 @contextlib.contextmanager
@@ -172,109 +205,151 @@ def home_of(folder: Path) -> Iterator[Path]:
 
 def outcome(home: Path, work: Callable[[], Any]) -> tuple[int, Any, str]:
     """Return exit code, result and error of ``work``. Fail if the error has more than one line."""
-    found: list[Any] = []
-    out, err = io.StringIO(), io.StringIO()
+    results: list[Any] = []
+    stdout = io.StringIO()
+    stderr = io.StringIO()
 
-    def done() -> int:
-        found.append(work())
-        if not isinstance(found[0], Done):
+    def work_with_code() -> int:
+        result = work()
+        results.append(result)
+        if not isinstance(result, Done):
             return 0
-        print(found[0].stderr, end="", file=sys.stderr)
-        return found[0].code
+        print(result.stderr, end="", file=sys.stderr)
+        return result.code
 
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), nothing_written_outside(home):
-        code = exit_code(done)
-    if code:
-        lines = [line for line in err.getvalue().splitlines() if line.startswith("error: ")]
-        assert code == 1 and len(lines) == 1 and err.getvalue().endswith(f"{lines[0]}\n"), err.getvalue()
-        return code, None, lines[0]
-    return code, found[0], ""
+    with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr), nothing_written_outside(home):
+        code = exit_code(work_with_code)
+    if not code:
+        return code, results[0], ""
+    # Warnings may come before the error line, and nothing after.
+    error_text = stderr.getvalue()
+    error_lines = [line for line in error_text.splitlines() if line.startswith("error: ")]
+    assert code == 1, error_text
+    assert len(error_lines) == 1, error_text
+    assert error_text.endswith(f"{error_lines[0]}\n"), error_text
+    return code, None, error_lines[0]
+
+
+@dataclass(frozen=True)
+class World:
+    """The intact files of a reader, and the value that the reader returns for them."""
+
+    home: Path
+    contents: dict[Path, bytes]
+    records: Collection[Path]  # records of outputs that are inputs of the reader
+    intact_value: Any
+
+    @property
+    def folder(self) -> Path:
+        return self.home / "world"
+
+    def restore(self, paths: Collection[str]) -> None:
+        """Remove all files but these paths, and write the intact contents again."""
+        for path in sorted(tree(self.home).keys() - set(paths)):
+            _remove(Path(path))
+        for path, content in self.contents.items():
+            if not path.is_file() or path.read_bytes() != content:
+                path.write_bytes(content)
+
+
+def make_intact_world(reader: Reader, home: Path) -> World:
+    """Write the reader's files and read them. Fail if the reader does not call all tested functions."""
+    folder = home / "world"
+    folder.mkdir()
+    reader.make(folder)
+    records = set(_records_of_output(folder))
+    # The intact files must be read without an error, or every damage would be refused.
+    values: list[Any] = []
+    called_functions = functions_called(lambda: values.append(reader.read(folder)))
+    _remove_output(folder, records)
+    assert not isinstance(values[0], Done), values[0].stderr
+    assert set(reader.functions) <= called_functions, "the fuzzer does not reach all functions"
+    contents = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return World(home, contents, records, values[0])
 
 
 def fuzz(reader: Reader, folder: Path) -> Counter[str]:
     """Try damaged files. Return the number of cases, and of those that were refused by an error."""
     counts: Counter[str] = Counter()
     with home_of(folder) as home:
-        world = home / "world"
-        world.mkdir()
-        reader.make(world)
-        records = {*_records_of_output(world)}  # inputs of a reader of records
-        files = [(path, changes) for glob, changes in reader.spoils.items() for path in sorted(world.glob(glob))]
-        assert {glob for glob in reader.spoils if not any(world.glob(glob))} == set()
-        good: list[Any] = []
-        reached = functions_called(lambda: good.append(reader.read(world)))
-        _remove_output(world, records)
-        assert not isinstance(good[0], Done), good[0].stderr
-        assert not {*reader.functions} - reached, "the fuzzer does not reach these functions"
-        whole = {path: path.read_bytes() for path in world.rglob("*") if path.is_file()}
-        places = {*tree(home)}
-        number = max(1, round((CASES or _FEW) * reader.share))
+        world = make_intact_world(reader, home)
+        targets = []  # each file that is damaged, with its changes
+        for glob, changes in reader.spoils.items():
+            paths = sorted(world.folder.glob(glob))
+            assert paths, f"no file matches {glob}"
+            targets += [(path, changes) for path in paths]
+        intact_paths = tree(home).keys()
+        case_count = max(1, round((CASES or _QUICK_CASES) * reader.share))
 
         @settings(
-            max_examples=number,
-            derandomize=CASES <= _SAME,
+            max_examples=case_count,
+            derandomize=CASES <= _REPEATABLE_CASES,
             database=None,
             print_blob=True,
             suppress_health_check=list(HealthCheck),
             phases=(Phase.generate, Phase.shrink),
         )
         @given(st.integers(0, 2**16), st.lists(st.tuples(_NUMBER, _NUMBER, _NUMBER), min_size=1, max_size=3))
-        def one(file: int, changes: list[tuple[int, int, int]]) -> None:
-            path, kinds = files[file % len(files)]
-            content = whole[path]
-            for kind, a, b in changes:
-                content = kinds[kind % len(kinds)](content, a, b)
+        def try_case(file_number: int, choices: list[tuple[int, int, int]]) -> None:
+            path, changes = targets[file_number % len(targets)]
+            content = world.contents[path]
+            for change_number, first, second in choices:
+                change = changes[change_number % len(changes)]
+                content = change(content, first, second)
+            # Up to three changes of one file.
             path.write_bytes(content)
-            reader.mend(world)
+            reader.mend(world.folder)
             try:
-                counts["refused"] += _one_case(reader, home, path, good[0], records)
+                counts["refused"] += _one_case(reader, world, path)
                 counts["cases"] += 1
-            finally:  # the next case begins with intact files
-                for left in sorted({*tree(home)} - places):
-                    _remove(Path(left))
-                for other, content in whole.items():
-                    if not other.is_file() or other.read_bytes() != content:
-                        other.write_bytes(content)
+            finally:
+                world.restore(intact_paths)  # the next case begins with intact files
 
-        one()
+        try_case()
     return counts
 
 
-def _one_case(reader: Reader, home: Path, spoiled: Path, good: Any, records: Collection[Path]) -> int:
-    """Read the world with one damaged file, and return the exit code. Fail if the outcome is wrong.
-
-    ``records`` are records of outputs that the reader reads, so they stay.
-    """
-    world, before = home / "world", tree(home)
-    code, found, error = outcome(home, lambda: reader.read(world))
+def _one_case(reader: Reader, world: World, damaged_path: Path) -> int:
+    """Read the world with one damaged file, and return the exit code. Fail if the outcome is wrong."""
+    files_before = tree(world.home)
+    code, value, error = outcome(world.home, lambda: reader.read(world.folder))
     if code:
-        assert str(home) in error or spoiled.name in error or not reader.names_files, f"names no file: {error}"
+        is_file_named = str(world.home) in error or damaged_path.name in error
+        assert is_file_named or not reader.names_files, f"names no file: {error}"
     else:
-        assert reader.right(found, good, world), f"differs from {spoiled.name}: {found!r}"
-        _remove_output(world, records)
-    after = tree(home)
-    if reader.makes_good:
-        before, after = dict.fromkeys(before, (0, 0)), dict.fromkeys(after, (0, 0))
-    assert after == before, f"{error}: left behind or changed: {sorted({*before.items()} ^ {*after.items()})}"
+        is_right = reader.right(value, world.intact_value, world.folder)
+        assert is_right, f"differs from {damaged_path.name}: {value!r}"
+        _remove_output(world.folder, world.records)
+    # Neither an error nor a success may leave temporary files.
+    files_after = tree(world.home)
+    if reader.makes_good:  # compare only the names
+        files_before = dict.fromkeys(files_before, (0, 0))
+        files_after = dict.fromkeys(files_after, (0, 0))
+    changed_files = sorted(files_before.items() ^ files_after.items())
+    assert not changed_files, f"{error}: left behind or changed: {changed_files}"
     return code
 
 
-def _remove(out: Path) -> None:
-    if out.is_dir():
-        shutil.rmtree(out)
+def _remove(path: Path) -> None:
+    """Remove a file or a folder, if it is there."""
+    if path.is_dir():
+        shutil.rmtree(path)
     else:
-        out.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
 
 
-def _records_of_output(world: Path) -> Iterator[Path]:
-    return world.glob(".out*.made.json")
+def _records_of_output(folder: Path) -> Iterator[Path]:
+    return folder.glob(".out*.made.json")
 
 
-def _remove_output(world: Path, kept: Collection[Path] = ()) -> None:
-    """Remove the output of a verb and the record that the output is finished. ``kept`` records and outputs stay."""
-    if not kept:
-        _remove(world / "out")
-    for record in {*_records_of_output(world)} - {*kept}:
+def _remove_output(folder: Path, input_records: Collection[Path] = ()) -> None:
+    """Remove the output of a verb and the record that the output is finished.
+
+    ``input_records`` are inputs of the reader, so they stay, and their outputs stay as well.
+    """
+    if not input_records:
+        _remove(folder / "out")
+    for record in set(_records_of_output(folder)) - set(input_records):
         record.unlink()
 
 
@@ -285,6 +360,8 @@ def fuzz_and_count(reader: Reader, folder: Path, record: Callable[[str, object],
 
 
 def fuzz_of(readers: Sequence[Reader]) -> Callable[..., None]:
+    """Return a test that runs the fuzzer of each reader."""
+
     @pytest.mark.parametrize("reader", readers, ids=str)
     def test(reader: Reader, tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
         fuzz_and_count(reader, tmp_path, record_property)

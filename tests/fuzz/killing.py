@@ -23,21 +23,27 @@ Server = Any
 
 def content(out: Path) -> dict[str, bytes]:
     """Return the files of an output. The duration is removed from the record and the card of a training."""
-    found = {path.relative_to(out).as_posix(): path.read_bytes() for path in out.rglob("*") if path.is_file()}
     if out.is_file():
-        found = {"": out.read_bytes()}
-    if "training.json" in found:
-        record = json.loads(found["training.json"])
+        return {"": out.read_bytes()}
+    # Two trainings differ only in their durations.
+    files = {}
+    for path in out.rglob("*"):
+        if path.is_file():
+            files[path.relative_to(out).as_posix()] = path.read_bytes()
+    if "training.json" in files:
+        record = json.loads(files["training.json"])
         for key in ("seconds", "rows_per_second"):
             del record[key]
-        found["training.json"] = json.dumps(record).encode()
-        card = found["README.md"].splitlines()
-        found["README.md"] = b"\n".join(line for line in card if not line.startswith(b"| seconds |"))
-    return found
+        files["training.json"] = json.dumps(record).encode()
+        card_lines = files["README.md"].splitlines()
+        files["README.md"] = b"\n".join(line for line in card_lines if not line.startswith(b"| seconds |"))
+    return files
 
 
 @dataclass
 class Verb:
+    """A command that is killed, and the input that it needs."""
+
     words: str  # of the command; it reads the folder {given} and writes {here}/out
     make: Callable[[Path], object] = lambda _: None  # writes the input
     slow: bool = True  # a run takes more than two seconds
@@ -47,77 +53,107 @@ class Verb:
     refused: str = ""  # the error if a finished command is run again
     repeats: int | None = None  # the most requests that are repeated after a kill
 
-    def serve(self, given: Path) -> AbstractContextManager[Server | None]:
-        return self.server(given) if self.server else nullcontext()
+    def serve(self, input_folder: Path) -> AbstractContextManager[Server | None]:
+        """Start the command's server, if it needs one."""
+        return self.server(input_folder) if self.server else nullcontext()
 
 
-def names(place: Path) -> list[str]:
-    return sorted(path.name for path in [*place.iterdir(), *(place / "tmp").iterdir()])
+def names(folder: Path) -> list[str]:
+    """List the names of outputs and of temporary files."""
+    paths = list(folder.iterdir()) + list((folder / "tmp").iterdir())
+    return sorted(path.name for path in paths)
 
 
 class Place:
     """The places that a command writes to: output, cache, temporary files, and server."""
 
-    def __init__(self, folder: Path, verb: Verb, given: Path, server: Server | None) -> None:
-        self.folder, self.verb, self.given, self.server = folder, verb, given, server
+    def __init__(self, folder: Path, verb: Verb, input_folder: Path, server: Server | None) -> None:
+        self.folder = folder
+        self.verb = verb
+        self.input_folder = input_folder
+        self.server = server
         for name in ("cache", "tmp"):
             (folder / name).mkdir(parents=True)
-        self.words = [word.format(given=given, here=folder) for word in verb.words.split()]
-        home = {"XDG_CACHE_HOME": str(folder / "cache"), "TMPDIR": str(folder / "tmp"), "OMP_NUM_THREADS": "1"}
-        self.environment = {**(server.environment(folder / "cache" / "hub") if server else os.environ), **home}
+        self.words = [word.format(given=input_folder, here=folder) for word in verb.words.split()]
+        self.environment = dict(server.environment(folder / "cache" / "hub") if server else os.environ)
+        self.environment["XDG_CACHE_HOME"] = str(folder / "cache")
+        self.environment["TMPDIR"] = str(folder / "tmp")
+        self.environment["OMP_NUM_THREADS"] = "1"
         self.forget()
         self.before = names(folder)
 
     def start(self) -> subprocess.Popen[bytes]:
-        self._state, self._asked = self._now(), len(self.server.requests) if self.server else 0
-        own = {"cwd": ROOT, "env": self.environment, "start_new_session": True}
-        return subprocess.Popen(command(*self.words), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, **own)
+        """Start the command in its own group of processes."""
+        self._names_at_start = self._all_names()
+        self._requests_at_start = self._count_requests()
+        return subprocess.Popen(
+            command(*self.words),
+            cwd=ROOT,
+            env=self.environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
 
-    def _now(self) -> list[str]:
-        within = [name for _, folders, files in os.walk(self.folder / "out") for name in (*folders, *files)]
-        return names(self.folder) + sorted(within)
+    def _all_names(self) -> list[str]:
+        names_in_output = []
+        for _, folders, files in os.walk(self.folder / "out"):
+            names_in_output += folders + files
+        return names(self.folder) + sorted(names_in_output)
+
+    def _count_requests(self) -> int:
+        return len(self.server.requests) if self.server else 0
 
     def has_begun(self) -> bool:
         """True if the last command has written a file or sent a request."""
-        return self._now() != self._state or bool(self.server and len(self.server.requests) > self._asked)
+        return self._all_names() != self._names_at_start or self._count_requests() > self._requests_at_start
 
     def end(self) -> float:
-        process, begun = self.start(), None
+        """Let the command end. Return the seconds from its first writing to its end."""
+        process = self.start()
         assert process.stderr is not None
-        while begun is None and process.poll() is None:
-            begun = time.monotonic() if self.has_begun() else None
+        while not self.has_begun() and process.poll() is None:
             time.sleep(0.01)
-        said = process.stderr.read().decode()  # before wait(), because a full pipe stops the command
-        self.ended(process.wait(), said)
-        return time.monotonic() - (begun or time.monotonic())
+        begin = time.monotonic()
+        stderr = process.stderr.read().decode()  # before wait(), because a full pipe stops the command
+        self.ended(process.wait(), stderr)
+        return time.monotonic() - begin
 
-    def ended(self, code: int, said: str) -> None:
-        assert code == 0 or (self.verb.refused and self.verb.refused in said), said
+    def ended(self, code: int, stderr: str) -> None:
+        """Fail if the command failed with another error than ``refused``."""
+        assert code == 0 or (self.verb.refused and self.verb.refused in stderr), stderr
 
     def result(self) -> dict[str, bytes]:
+        """Return the files of the output and of the server."""
         out = self.folder / "out"
-        found = self.verb.content(out) if out.exists() else {}
-        return found | (self.server.content() if self.server else {})
+        files = self.verb.content(out) if out.exists() else {}
+        if self.server:
+            files |= self.server.content()
+        return files
 
     def forget(self) -> None:
         """Remove a finished output, so that the command runs again."""
         out = self.folder / "out"
-        shutil.rmtree(out) if out.is_dir() else out.unlink(missing_ok=True)
+        if out.is_dir():
+            shutil.rmtree(out)
+        else:
+            out.unlink(missing_ok=True)
         if self.verb.begin:
-            shutil.copytree(self.given / self.verb.begin, out)
+            shutil.copytree(self.input_folder / self.verb.begin, out)
         if self.server:
             self.server.forget()
 
 
-def kill_at_random(place: Place, seconds: float, kills: int, chosen: random.Random) -> None:
+def kill_at_random(place: Place, seconds: float, kills: int, rng: random.Random) -> None:
     """Kill the command with its processes ``kills`` times: before, while or after it writes."""
     killed = 0
     while killed < kills:
         process = place.start()
         while process.poll() is None and not place.has_begun():
             time.sleep(0.005)
-        time.sleep(chosen.uniform(0, seconds))
+        time.sleep(rng.uniform(0, seconds))
         if process.poll() is None:
+            # The whole group, because workers would write on.
             os.killpg(process.pid, signal.SIGKILL)
             killed += 1
         else:
@@ -126,24 +162,28 @@ def kill_at_random(place: Place, seconds: float, kills: int, chosen: random.Rand
         process.communicate()
 
 
-def killed_and_given_again(verb: Verb, given: Path, folder: Path, name: str) -> str:
+def killed_and_given_again(verb: Verb, input_folder: Path, folder: Path, name: str) -> str:
     """Kill a command ``KILLS`` times, let it end, and compare with an undisturbed command. Return a report."""
-    with verb.serve(given) as one, verb.serve(given) as other:
-        whole = Place(folder / "whole", verb, given, one)
-        seconds = whole.end()
-        place = Place(folder / "killed", verb, given, other)
+    with verb.serve(input_folder) as server, verb.serve(input_folder) as server_of_killed:
+        undisturbed = Place(folder / "whole", verb, input_folder, server)
+        seconds = undisturbed.end()
+        place = Place(folder / "killed", verb, input_folder, server_of_killed)
         kill_at_random(place, seconds, KILLS, random.Random(f"kill {name}"))
         place.end()
-        same_in_the_end(place, whole, KILLS)
-        return f"{name}: {KILLS} kills, the same {len(whole.result())} files, nothing left"
+        same_in_the_end(place, undisturbed, KILLS)
+        return f"{name}: {KILLS} kills, the same {len(undisturbed.result())} files, nothing left"
 
 
-def same_in_the_end(place: Place, whole: Place, kills: int) -> None:
+def same_in_the_end(place: Place, undisturbed: Place, kills: int) -> None:
     """Fail if the killed command has another output, left other files, or repeated too many requests."""
-    assert place.result() == whole.result() and whole.result()
-    assert names(place.folder) == names(whole.folder)
+    expected_files = undisturbed.result()
+    assert expected_files
+    assert place.result() == expected_files
+    names_at_end = names(undisturbed.folder)
+    assert names(place.folder) == names_at_end
     # A training keeps its states, a run has a manifest, and a finished output has a record.
-    further = {"out", "out.training", "out.manifest.json", ".out.made.json"}
-    assert not {*names(whole.folder)} - {*whole.before, *further}
-    if place.verb.repeats is not None and place.server and whole.server:
-        assert len(place.server.requests) <= len(whole.server.requests) + kills * place.verb.repeats
+    output_names = {"out", "out.training", "out.manifest.json", ".out.made.json"}
+    assert set(names_at_end) <= output_names.union(undisturbed.before)
+    if place.verb.repeats is not None and place.server and undisturbed.server:
+        most_requests = len(undisturbed.server.requests) + kills * place.verb.repeats
+        assert len(place.server.requests) <= most_requests

@@ -16,94 +16,168 @@ from builders.annotate.translations import write_rows
 from builders.core.endpoint import text_in
 from builders.core.files import read_whole
 
+BOM = b"\xef\xbb\xbf"
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 ITEMS = [
     rounds.Item("q1", "p1", "高铁票提前几天买", "高铁票可以提前十五天购买。"),
     rounds.Item("q1", "p2", "=1+1", 'a,"b"'),
 ]
-JUDGED = [rounds.Judgment(*item.pair, n, "anna", NOON, "dev-001", 1, "annotation") for n, item in enumerate(ITEMS)]
+JUDGMENTS = []
+for item_label, annotated_item in enumerate(ITEMS):
+    item_query_id, item_passage_id = annotated_item.pair
+    item_judgment = rounds.Judgment(
+        item_query_id, item_passage_id, item_label, "anna", NOON, "dev-001", 1, "annotation"
+    )
+    JUDGMENTS.append(item_judgment)
 
 
-def make_round(folder: Path) -> None:
+def write_round(folder: Path) -> None:
+    """Write a round of one package."""
     (folder / "packages").mkdir(parents=True)
-    (folder / "packages" / "dev-001.jsonl").write_bytes(b"".join(msgspec.json.encode(item) + b"\n" for item in ITEMS))
-    rule, packages = rounds.Rule(reviewers=2, review_pairs=1), [rounds.Package("dev-001", len(ITEMS))]
+    item_lines = [msgspec.json.encode(item) + b"\n" for item in ITEMS]
+    (folder / "packages" / "dev-001.jsonl").write_bytes(b"".join(item_lines))
+    rule = rounds.Rule(reviewers=2, review_pairs=1)
+    packages = [rounds.Package("dev-001", len(ITEMS))]
     rounds.write_round(folder, rounds.Round(1, "release", "0" * 64, "dev", "1" * 64, rule, packages))
 
 
-def _items(folder: Path) -> Any:
+def write_judged_round(folder: Path) -> None:
+    """Write a round with a judgment of each item."""
+    write_round(folder)
+    rounds.add_judgments(folder, JUDGMENTS)
+
+
+def read_items(folder: Path) -> Any:
+    """Read the items of the only package."""
     (package,) = rounds.open_round(folder).packages
     return rounds.items_of(folder, package)
 
 
-def _as_items(found: list[rounds.Item], good: list[rounds.Item], folder: Path) -> bool:
-    lines = (folder / "packages" / "dev-001.jsonl").read_bytes().split(b"\n")
-    said = [json.loads(line.removeprefix(b"\xef\xbb\xbf"), parse_int=str) for line in lines if line]
-    return equal([msgspec.to_builtins(item) for item in found], said)
+def are_items_of_file(items: list[rounds.Item], _: Any, folder: Path) -> bool:
+    """Accept the items that are in the lines of the package."""
+    json_items = []
+    for line in (folder / "packages" / "dev-001.jsonl").read_bytes().split(b"\n"):
+        if line:
+            json_items.append(json.loads(line.removeprefix(BOM), parse_int=str))
+    return equal([msgspec.to_builtins(item) for item in items], json_items)
 
 
-def _judgments(folder: Path) -> None:
-    make_round(folder)
-    rounds.add_judgments(folder, JUDGED)
-
-
-TASKS = [Task(*msgspec.structs.astuple(item), "dev-001", 1, label=label) for label, item in enumerate(ITEMS)]
+TASKS = []
+for item_label, annotated_item in enumerate(ITEMS):
+    item_fields = msgspec.structs.astuple(annotated_item)
+    TASKS.append(Task(*item_fields, "dev-001", 1, label=item_label))
 DATA = {"package": "dev-001", "version": 1, "kind": "annotation", "query-id": "q1", "corpus-id": "p1"}
 CHOICE = {"from_name": "label", "to_name": "passage", "type": "choices", "value": {"choices": ["1"]}}
 NOTE = {"from_name": "note", "to_name": "passage", "type": "textarea", "value": {"text": ["看第二句"]}}
-DONE = {"result": [CHOICE, NOTE], "updated_at": "2024-05-01T12:00:00.5Z", "completed_by": 3, "was_cancelled": False}
-EXPORT = [{"id": 1, "data": DATA, "annotations": [DONE]}, {"id": 2, "data": DATA, "annotations": []}]
+ANNOTATION = {
+    "result": [CHOICE, NOTE],
+    "updated_at": "2024-05-01T12:00:00.5Z",
+    "completed_by": 3,
+    "was_cancelled": False,
+}
+EXPORT = [{"id": 1, "data": DATA, "annotations": [ANNOTATION]}, {"id": 2, "data": DATA, "annotations": []}]
 
 
-def _as_lines(found: list[Any], _: Any, folder: Path) -> bool:
-    lines = (folder / "lines.jsonl").read_bytes().split(b"\n")
-    return equal(found, [loads(line.removeprefix(b"\xef\xbb\xbf")) for line in lines if line.strip()])
+def are_lines_of_file(rows: list[Any], _: Any, folder: Path) -> bool:
+    """Accept the values that are in the lines."""
+    json_rows = []
+    for line in (folder / "lines.jsonl").read_bytes().split(b"\n"):
+        if line.strip():
+            json_rows.append(loads(line.removeprefix(BOM)))
+    return equal(rows, json_rows)
 
 
-def _as_choices(found: list[int], _: Any, folder: Path) -> bool:
+def are_choices_of_file(labels: list[int], _: Any, folder: Path) -> bool:
+    """Accept labels that are in the export."""
     text = (folder / "export.json").read_text(encoding="utf-8-sig")
-    return len(found) <= text.count("choices") and all(f'"{label}"' in text for label in found)
+    return len(labels) <= text.count("choices") and all(f'"{label}"' in text for label in labels)
 
 
 COMPLETION = {"id": "x", "choices": [{"index": 0, "message": {"role": "assistant", "content": "最终得分：2"}}]}
 
 
-def _as_completion(found: str, _: str, folder: Path) -> bool:
-    said = json.loads((folder / "answer.json").read_text(encoding="utf-8-sig"), parse_int=str)
-    return bool(found == (said["choices"][0]["message"].get("content") or ""))
+def is_content_of_file(text: str, _: str, folder: Path) -> bool:
+    """Accept the content of the first choice."""
+    completion = json.loads((folder / "answer.json").read_text(encoding="utf-8-sig"), parse_int=str)
+    content = completion["choices"][0]["message"].get("content")
+    return bool(text == (content or ""))
 
 
-_ROUNDS, _TASKS = "builders.annotate.rounds:", "builders.annotate.tasks:"
+def read_judgments(folder: Path) -> Any:
+    """Read the judgments of a round."""
+    return [rounds.encode_judgment(judgment) for judgment in rounds.read_judgments(folder)]
+
+
+def read_task_lines(folder: Path) -> Any:
+    """Read the rows of tasks as JSON lines."""
+    return [msgspec.to_builtins(row) for _, row in read_lines(folder / "lines.jsonl")]
+
+
+def write_translations(folder: Path) -> None:
+    """Write two earlier translations by the model ``m``."""
+    rows = [("a", "几点", 'at "what"', "m"), ("b", "谁", "", "m")]
+    write_rows(folder / "machine.tsv", COLUMNS, rows)
+
+
+def read_translations(folder: Path) -> Any:
+    """Read the earlier translations of two questions."""
+    return read_earlier(folder / "machine.tsv", "m", {"a": "几点", "b": "谁"}, folder)
+
+
 READERS = [
     Reader(
-        f"{_ROUNDS}open_round", make_round, {"round.json": JSON},
-        lambda folder: msgspec.to_builtins(rounds.open_round(folder)), as_json("round.json"),
-    ),
-    Reader(f"{_ROUNDS}items_of", make_round, {"packages/dev-001.jsonl": JSON_LINES}, _items, _as_items),
-    Reader(
-        f"{_ROUNDS}read_judgments", _judgments, {"judgments/*.jsonl": JSON_LINES},
-        lambda folder: [rounds.encode_judgment(each) for each in rounds.read_judgments(folder)], same,
+        "builders.annotate.rounds:open_round",
+        make=write_round,
+        spoils={"round.json": JSON},
+        read=lambda folder: msgspec.to_builtins(rounds.open_round(folder)),
+        right=as_json("round.json"),
     ),
     Reader(
-        f"{_TASKS}read_sheet", lambda folder: write_sheet(folder / "sheet.csv", TASKS), {"sheet.csv": TEXT},
-        lambda folder: [row.label for _, row in read_sheet(folder / "sheet.csv")],
+        "builders.annotate.rounds:items_of",
+        make=write_round,
+        spoils={"packages/dev-001.jsonl": JSON_LINES},
+        read=read_items,
+        right=are_items_of_file,
     ),
     Reader(
-        f"{_TASKS}read_lines", lambda folder: write_lines(folder / "lines.jsonl", TASKS), {"lines.jsonl": JSON_LINES},
-        lambda folder: [msgspec.to_builtins(row) for _, row in read_lines(folder / "lines.jsonl")], _as_lines,
+        "builders.annotate.rounds:read_judgments",
+        make=write_judged_round,
+        spoils={"judgments/*.jsonl": JSON_LINES},
+        read=read_judgments,
+        right=same,
     ),
     Reader(
-        f"{_TASKS}read_export", writing("export.json", json.dumps(EXPORT)), {"export.json": JSON},
-        lambda folder: [row.label for _, row in read_export(folder / "export.json")], _as_choices,
+        "builders.annotate.tasks:read_sheet",
+        make=lambda folder: write_sheet(folder / "sheet.csv", TASKS),
+        spoils={"sheet.csv": TEXT},
+        read=lambda folder: [row.label for _, row in read_sheet(folder / "sheet.csv")],
+    ),
+    Reader(
+        "builders.annotate.tasks:read_lines",
+        make=lambda folder: write_lines(folder / "lines.jsonl", TASKS),
+        spoils={"lines.jsonl": JSON_LINES},
+        read=read_task_lines,
+        right=are_lines_of_file,
+    ),
+    Reader(
+        "builders.annotate.tasks:read_export",
+        make=writing("export.json", json.dumps(EXPORT)),
+        spoils={"export.json": JSON},
+        read=lambda folder: [row.label for _, row in read_export(folder / "export.json")],
+        right=are_choices_of_file,
     ),
     Reader(
         "builders.annotate.translate:read_earlier",
-        lambda f: write_rows(f / "machine.tsv", COLUMNS, [("a", "几点", 'at "what"', "m"), ("b", "谁", "", "m")]),
-        {"machine.tsv": TEXT}, lambda f: read_earlier(f / "machine.tsv", "m", {"a": "几点", "b": "谁"}, f),
+        make=write_translations,
+        spoils={"machine.tsv": TEXT},
+        read=read_translations,
     ),
     Reader(
-        "builders.core.endpoint:text_in", writing("answer.json", json.dumps(COMPLETION)), {"answer.json": JSON},
-        lambda folder: text_in(read_whole(folder / "answer.json"), str(folder / "answer.json")), _as_completion,
+        "builders.core.endpoint:text_in",
+        make=writing("answer.json", json.dumps(COMPLETION)),
+        spoils={"answer.json": JSON},
+        read=lambda folder: text_in(read_whole(folder / "answer.json"), str(folder / "answer.json")),
+        right=is_content_of_file,
     ),
-]  # fmt: skip
+]
 test_a_damaged_round_gives_its_content_or_one_error = fuzz_of(READERS)

@@ -28,22 +28,28 @@ POINTS = 5 if CASES else 1
 PARALLEL = 4
 
 
-def judged(out: Path) -> dict[str, bytes]:
+def round_content(round_path: Path) -> dict[str, bytes]:
     """Return the files and judgments of a round, without times and without the number of files of judgments."""
-    found = content(out)
-    ours = [name for name in found if name.startswith("judgments/") and name.endswith(".jsonl")]
-    for name in ours:
-        del found[name]
-    lines = [[each.identity, each.label, each.note] for each in read_judgments(out)]
-    return found | {"judgments": "\n".join(sorted(map(json.dumps, lines))).encode()}
+    files = {}
+    for name, file_content in content(round_path).items():
+        if not (name.startswith("judgments/") and name.endswith(".jsonl")):
+            files[name] = file_content
+    judgment_lines = []
+    for judgment in read_judgments(round_path):
+        judgment_lines.append(json.dumps([judgment.identity, judgment.label, judgment.note]))
+    files["judgments"] = "\n".join(sorted(judgment_lines)).encode()
+    return files
 
 
 class Judge:
-    def __init__(self, server: Chat) -> None:
-        self.requests, self.url = server.asked, server.url
+    """A language model that judges pairs, as :mod:`killing` needs a server."""
+
+    def __init__(self, chat: Chat) -> None:
+        self.requests = chat.asked
+        self.url = chat.url
 
     def environment(self, home: Path) -> dict[str, str]:
-        return {**os.environ, "OPENAI_BASE_URL": self.url, "OPENAI_API_KEY": "none"}
+        return dict(os.environ) | {"OPENAI_BASE_URL": self.url, "OPENAI_API_KEY": "none"}
 
     def content(self) -> dict[str, bytes]:
         return {}
@@ -53,85 +59,120 @@ class Judge:
 
 
 @contextmanager
-def judging(_: Path) -> Iterator[Judge]:
-    with Chat(lambda prompt: f"最终得分：{len(prompt) % 4}") as server:
-        yield Judge(server)
+def serve_judge(_: Path) -> Iterator[Judge]:
+    """Start a language model whose grade depends only on the prompt."""
+    with Chat(lambda prompt: f"最终得分：{len(prompt) % 4}") as chat:
+        yield Judge(chat)
 
 
-_RUNS = "--release {given}/release --split dev --runs {given}/one.run {given}/two.run"
-_TRAIN = "--release {given}/release --negatives {given}/negatives.jsonl"
+_RUN_OPTIONS = "--release {given}/release --split dev --runs {given}/one.run {given}/two.run"
+_TRAIN_OPTIONS = "--release {given}/release --negatives {given}/negatives.jsonl"
+_ROUND_OPTION = "--round {here}/out"
 
 
-def _step(words: str, begin: str, **more: object) -> Verb:
-    return Verb(f"builders annotate {words}", begin=begin, content=judged, **more)  # type: ignore[arg-type]
+def round_step(words: str, begin: str, **options: object) -> Verb:
+    """Return a step that changes a round. ``begin``: the input folder with the round before the step."""
+    return Verb(f"builders annotate {words}", begin=begin, content=round_content, **options)  # type: ignore[arg-type]
 
 
-_AT = "--round {here}/out"
 VERBS = {
-    "pool candidates": Verb(f"builders annotate pool candidates {_RUNS} --out {{here}}/out"),
+    "pool candidates": Verb(f"builders annotate pool candidates {_RUN_OPTIONS} --out {{here}}/out"),
     "pool select": Verb(
-        f"builders annotate pool select {_RUNS} --scores {{given}}/scores.run --scale none --out {{here}}/out"
+        f"builders annotate pool select {_RUN_OPTIONS} --scores {{given}}/scores.run --scale none --out {{here}}/out"
     ),
     "annotate export": Verb(
-        f"builders annotate export {_AT} --pool {{given}}/pool.jsonl --release {{given}}/release --package-size 12",
+        f"builders annotate export {_ROUND_OPTION} --pool {{given}}/pool.jsonl --release {{given}}/release"
+        " --package-size 12",
         refused="is a round already",
     ),
-    "annotate prefill": _step(
-        f"prefill {_AT} --model judge-7b --show --parallel {PARALLEL}", "fresh", server=judging, repeats=20 + PARALLEL
+    "annotate prefill": round_step(
+        f"prefill {_ROUND_OPTION} --model judge-7b --show --parallel {PARALLEL}",
+        "fresh",
+        server=serve_judge,
+        repeats=20 + PARALLEL,
     ),
-    "annotate import": _step(f"import {_AT} --annotator {ANNA} {{given}}/1.csv {{given}}/2.csv", "fresh"),
-    "annotate import of an export": _step(f"import {_AT} {{given}}/1.json {{given}}/2.json", "fresh"),
+    "annotate import": round_step(
+        f"import {_ROUND_OPTION} --annotator {ANNA} {{given}}/1.csv {{given}}/2.csv", "fresh"
+    ),
+    "annotate import of an export": round_step(f"import {_ROUND_OPTION} {{given}}/1.json {{given}}/2.json", "fresh"),
     "annotate translate": Verb(
         "builders annotate translate --release {given}/release --split train dev --model llm-7b"
         " --out {here}/out/machine.tsv",
-        server=judging,
+        server=serve_judge,
     ),
-    "annotate review": _step(f"review {_AT} --reviewers {BEN} {CARL}", "annotated"),
-    "annotate check": _step(f"check {_AT}", "reviewed"),
-    "annotate adjudicate": _step(f"adjudicate {_AT}", "reviewed"),
+    "annotate review": round_step(f"review {_ROUND_OPTION} --reviewers {BEN} {CARL}", "annotated"),
+    "annotate check": round_step(f"check {_ROUND_OPTION}", "reviewed"),
+    "annotate adjudicate": round_step(f"adjudicate {_ROUND_OPTION}", "reviewed"),
     "annotate merge": Verb(
         "builders annotate merge --round {given}/checked --release {given}/release --out {here}/out"
     ),
-    "relabel candidates": Verb(f"builders annotate relabel candidates {_TRAIN} --out {{here}}/out"),
-    "relabel move": Verb(f"builders annotate relabel move {_TRAIN} --scores {{given}}/train.run --out {{here}}/out"),
+    "relabel candidates": Verb(f"builders annotate relabel candidates {_TRAIN_OPTIONS} --out {{here}}/out"),
+    "relabel move": Verb(
+        f"builders annotate relabel move {_TRAIN_OPTIONS} --scores {{given}}/train.run --out {{here}}/out"
+    ),
     "similar": Verb("builders similar --release {given}/release --list {here}/out/list --out {here}/out/release"),
 }
 
 
 @pytest.fixture(scope="module")
-def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of all inputs, with a copy of the round after each step."""
     folder = tmp_path_factory.mktemp("given")
-    pool = make_pool(folder)
-    rows = tables([each["text"] for each in _corpus(folder)])
-    alike = {"_id": md5("高铁票 提前几天买？"), "text": "高铁票 提前几天买？"}  # similar to a dev question
-    rows["queries", "train"].append(alike)
-    rows["train", "train"].append({**rows["train", "train"][0], "query_id": alike["_id"], "query": alike["text"]})
-    rows["qrels", "train"].append({**rows["qrels", "train"][0], "query-id": alike["_id"]})
-    make_release(folder / "release", rows, rows_per_shard=1_000)
-    hits = [(each["_id"], 1 / rank) for rank, each in enumerate(_corpus(folder), 1)]
+    pool_path = make_pool(folder)
+    passage_rows = _corpus(folder)
+    write_release_with_similar_question(folder / "release", [row["text"] for row in passage_rows])
+    hits = [(row["_id"], 1 / rank) for rank, row in enumerate(passage_rows, start=1)]
     for name in ("one", "two", "scores"):
-        write_run(folder / f"{name}.run", [(query, hits) for query in map(md5, QUESTIONS["dev"])])
-    negatives = [(md5(question), [md5(text) for text in TEXTS[4:]]) for question in QUESTIONS["train"]]
-    lines = [json.dumps({"query-id": query, "negative-ids": own}) for query, own in negatives]
-    (folder / "negatives.jsonl").write_text("\n".join(lines))
-    write_run(folder / "train.run", [(query, [(own[0], 2.0), (own[1], -2.0)]) for query, own in negatives])
-    round_ = folder / "round"
-    words = ("--pool", pool, "--release", folder / "release", "--package-size", 12, "--review-pairs", 6)
-    annotate("export", round_, *words)
-    shutil.copytree(round_, folder / "fresh")
-    for number, sheet in enumerate(sorted((round_ / "packages").glob("*.csv")), 1):
-        wrong = wrong_in(6, read_table(sheet), "wrong") if number == 1 else truth
-        judge(round_, ANNA, fill(sheet, wrong, folder / f"{number}.csv"), lambda row: row["label"])
-        export_of(round_ / "label-studio" / f"{sheet.stem}.json", BEN, truth, folder / f"{number}.json")
-    shutil.copytree(round_, folder / "annotated")
-    annotate("review", round_, "--reviewers", BEN, CARL)
-    for sheet in (round_ / "reviews").rglob("*.csv"):
-        judge(round_, sheet.parent.name, sheet, truth)
-    shutil.copytree(round_, folder / "reviewed")
-    states = json.loads(annotate("check", round_, "--format", "json").stdout)["packages"]
-    assert [each["state"] for each in states] == ["sent back as version 2", "accepted"]
-    shutil.copytree(round_, folder / "checked")
+        write_run(folder / f"{name}.run", [(md5(question), hits) for question in QUESTIONS["dev"]])
+    write_negatives(folder)
+    round_path = folder / "round"
+    sizes = ("--package-size", 12, "--review-pairs", 6)
+    annotate("export", round_path, "--pool", pool_path, "--release", folder / "release", *sizes)
+    # A copy of the round before each step, where the step begins.
+    shutil.copytree(round_path, folder / "fresh")
+    annotate_packages(round_path, folder)
+    shutil.copytree(round_path, folder / "annotated")
+    annotate("review", round_path, "--reviewers", BEN, CARL)
+    for sheet in (round_path / "reviews").rglob("*.csv"):
+        judge(round_path, sheet.parent.name, sheet, truth)
+    shutil.copytree(round_path, folder / "reviewed")
+    report = json.loads(annotate("check", round_path, "--format", "json").stdout)
+    states = [package["state"] for package in report["packages"]]
+    assert states == ["sent back as version 2", "accepted"]
+    shutil.copytree(round_path, folder / "checked")
     return folder
+
+
+def write_release_with_similar_question(path: Path, passage_texts: list[str]) -> None:
+    """Write a release of these passages, with a training question that is similar to a dev question."""
+    rows = tables(passage_texts)
+    question = "高铁票 提前几天买？"
+    query_id = md5(question)
+    rows["queries", "train"].append({"_id": query_id, "text": question})
+    training_row = rows["train", "train"][0] | {"query_id": query_id, "query": question}
+    rows["train", "train"].append(training_row)
+    rows["qrels", "train"].append(rows["qrels", "train"][0] | {"query-id": query_id})
+    make_release(path, rows, rows_per_shard=1_000)
+
+
+def write_negatives(folder: Path) -> None:
+    """Write negatives of the training questions, and a run that scores two of them for each question."""
+    negative_ids = [md5(text) for text in TEXTS[4:]]
+    hits = [(negative_ids[0], 2.0), (negative_ids[1], -2.0)]
+    query_ids = [md5(question) for question in QUESTIONS["train"]]
+    lines = [json.dumps({"query-id": query_id, "negative-ids": negative_ids}) for query_id in query_ids]
+    (folder / "negatives.jsonl").write_text("\n".join(lines))
+    write_run(folder / "train.run", [(query_id, hits) for query_id in query_ids])
+
+
+def annotate_packages(round_path: Path, folder: Path) -> None:
+    """Let Anna judge both packages, the first with 6 errors. Write her sheets and Ben's exports to ``folder``."""
+    for number, sheet in enumerate(sorted((round_path / "packages").glob("*.csv")), start=1):
+        label = wrong_in(6, read_table(sheet), "wrong") if number == 1 else truth
+        filled_sheet = fill(sheet, label, folder / f"{number}.csv")
+        judge(round_path, ANNA, filled_sheet, lambda row: row["label"])
+        tasks_path = round_path / "label-studio" / f"{sheet.stem}.json"
+        export_of(tasks_path, BEN, truth, folder / f"{number}.json")
 
 
 def _corpus(folder: Path) -> list[dict[str, str]]:
@@ -140,26 +181,30 @@ def _corpus(folder: Path) -> list[dict[str, str]]:
 
 @pytest.fixture(scope="module")
 def forks() -> Iterator[Loaded]:
-    with Loaded(ANNOTATION) as found:
-        yield found
+    """A process whose forks run the steps without delay."""
+    with Loaded(ANNOTATION) as process:
+        yield process
 
 
 @pytest.mark.parametrize("name", VERBS)
 def test_a_step_that_was_killed_at_any_point_ends_the_same(
-    name: str, given: Path, forks: Loaded, tmp_path: Path, record_property: Callable[[str, object], None]
+    name: str, inputs: Path, forks: Loaded, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     verb = VERBS[name]
-    with verb.serve(given) as one, verb.serve(given) as other:
-        whole = Place(tmp_path / "whole", verb, given, one)
-        done = forks.run(*whole.words, code=None, at=0, **whole.environment)
-        whole.ended(done.code, done.stderr)
-        points = int(done.stderr.rpartition("\n")[2])
-        chosen = random.Random(f"points {name}").sample(range(1, points + 1), min(POINTS, points))
-        place = Place(tmp_path / "killed", verb, given, other)
-        for at in chosen:
+    with verb.serve(inputs) as server, verb.serve(inputs) as server_of_killed:
+        undisturbed = Place(tmp_path / "whole", verb, inputs, server)
+        done = forks.run(*undisturbed.words, code=None, at=0, **undisturbed.environment)
+        undisturbed.ended(done.code, done.stderr)
+        # The last line of an undisturbed step is the number of its points.
+        point_count = int(done.stderr.rpartition("\n")[2])
+        rng = random.Random(f"points {name}")
+        points = rng.sample(range(1, point_count + 1), min(POINTS, point_count))
+        place = Place(tmp_path / "killed", verb, inputs, server_of_killed)
+        # A point is a place where the step writes a file or asks the model.
+        for point in points:
             place.forget()
-            forks.run(*place.words, code=None, at=at, **place.environment)
-            again = forks.run(*place.words, code=None, **place.environment)
-            place.ended(again.code, f"point {at}: {again.stderr}")
-            same_in_the_end(place, whole, 1)
-    record_property("fuzz", f"{name}: killed at {len(chosen)} of {points} points")
+            forks.run(*place.words, code=None, at=point, **place.environment)
+            resumed = forks.run(*place.words, code=None, **place.environment)
+            place.ended(resumed.code, f"point {point}: {resumed.stderr}")
+            same_in_the_end(place, undisturbed, 1)
+    record_property("fuzz", f"{name}: killed at {len(points)} of {point_count} points")

@@ -30,13 +30,22 @@ ABOUT: dict[str, Any] = {
 }
 
 
-def _checkpoint(folder: Path) -> None:
+def write_checkpoint(folder: Path) -> None:
+    """Write a tiny checkpoint with its recipe and training record, and without a real model."""
     recipe = {"name": "dual-tiny", "model": {"kind": "dual", "start": "org/base"}, "data": {"set": "main"}}
-    dev = [{"step": 7, "MRR@10": 0.25, "recall@1": 0.125, "recall@50": 1.0}]
-    record = {"about": ABOUT, "counts": {"pairs": 4}, "steps": 7, "device": "CPU", "losses": [[1, 2.5]], "dev": dev}
-    record |= {"builds": ["release"], "versions": {"torch": "2"}, "dev_run": {"name": "bm25.run", "sha256": "00"}}
+    record = {
+        "about": ABOUT,
+        "counts": {"pairs": 4},
+        "steps": 7,
+        "device": "CPU",
+        "losses": [[1, 2.5]],
+        "dev": [{"step": 7, "MRR@10": 0.25, "recall@1": 0.125, "recall@50": 1.0}],
+        "builds": ["release"],
+        "versions": {"torch": "2"},
+        "dev_run": {"name": "bm25.run", "sha256": "00"},
+    }
     settings: dict[str, Any] = {"prompts": {"query": "q: ", "document": ""}, "similarity_fn_name": "dot"}
-    for name, content in {
+    content_by_name: dict[str, Any] = {
         "recipe.json": recipe,
         "training.json": record,
         "modules.json": [],
@@ -44,107 +53,165 @@ def _checkpoint(folder: Path) -> None:
         "tokenizer_config.json": {"model_max_length": 512, "tokenizer_class": "BertTokenizer"},
         "sentence_bert_config.json": {"document_length": 384, "query_length": 32},
         "config_sentence_transformers.json": settings,
-    }.items():
+    }
+    for name, content in content_by_name.items():
         (folder / name).write_text(json.dumps(content))
     save_file({"weight": np.ones((2, 3), np.float32)}, folder / "model.safetensors")
 
 
-def _read_checkpoint(folder: Path) -> Any:
-    found = open_checkpoint(folder)
-    card = model_card(found, "org/name")
-    assert card.startswith("---\n") and card.count("\n---\n") >= 1
-    parts = {"recipe.json": found.recipe, "training.json": found.training}
-    return parts | {"outputs": found.outputs, "files": found.files()}
+def read_checkpoint(folder: Path) -> Any:
+    """Open a checkpoint and write its card."""
+    checkpoint = open_checkpoint(folder)
+    card = model_card(checkpoint, "org/name")
+    assert card.startswith("---\n")
+    assert card.count("\n---\n") >= 1
+    return {
+        "recipe.json": checkpoint.recipe,
+        "training.json": checkpoint.training,
+        "outputs": checkpoint.outputs,
+        "files": checkpoint.files(),
+    }
 
 
-def _as_its_files(found: Any, _: Any, folder: Path) -> bool:
-    names = ("recipe.json", "training.json")
-    return all(equal(found[name], loads((folder / name).read_text(encoding="utf-8-sig"))) for name in names)
+def is_content_of_files(checkpoint: Any, _: Any, folder: Path) -> bool:
+    """Accept the recipe and the record that are in the files."""
+    for name in ("recipe.json", "training.json"):
+        json_value = loads((folder / name).read_text(encoding="utf-8-sig"))
+        if not equal(checkpoint[name], json_value):
+            return False
+    return True
 
 
-def _hashed(folder: Path) -> None:
-    _checkpoint(folder)
+def write_hashed_checkpoint(folder: Path) -> None:
+    """Write a checkpoint with the hashes of its files."""
+    write_checkpoint(folder)
     write_hashes(folder)
 
 
-def _read_hashed(folder: Path) -> Any:
+def read_hashed_checkpoint(folder: Path) -> Any:
+    """Check the hashes, and read all files but the training record."""
     check_hashes(folder)
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != TRAINING}
 
 
-def _manifest(folder: Path) -> None:
+def write_manifest(folder: Path) -> None:
+    """Write a manifest of one file."""
     (folder / "config.json").write_text("{}")
     file = PublishedFile("config.json", 2, sha256_of(folder / "config.json"))
     (folder / "manifest.json").write_text(CheckpointManifest([file]).text())
 
 
-def _listing(folder: Path) -> Any:
+def read_listed_paths(folder: Path) -> Any:
     """Return the files that a repository's earlier manifest lists, which would be deleted there."""
     hub = SimpleNamespace(hf_hub_download=lambda *_, **__: folder / "manifest.json")
     return _earlier(hub, "org/name", "model", "manifest.json", "dureader_retrieval checkpoint", "main")
 
 
-def _as_listed(found: set[str], _: Any, folder: Path) -> bool:
-    if not found:
+def are_listed_paths(paths: set[str], _: Any, folder: Path) -> bool:
+    """Accept no paths, or those of a manifest of this project."""
+    if not paths:
         return True
-    said = loads((folder / "manifest.json").read_bytes())
-    return found == {file["path"] for file in said["files"]} and said["name"] == "dureader_retrieval checkpoint"
+    manifest = loads((folder / "manifest.json").read_bytes())
+    listed_paths = {file["path"] for file in manifest["files"]}
+    return paths == listed_paths and manifest["name"] == "dureader_retrieval checkpoint"
 
 
-def _states(folder: Path) -> None:
+def write_training_states(folder: Path) -> None:
+    """Write the states of a training after steps 2 and 4."""
     states = folder / "model.training"
     for step in (2, 4):
-        (states / f"checkpoint-{step}").mkdir(parents=True)
-        (states / f"checkpoint-{step}" / "trainer_state.json").write_text(json.dumps({"global_step": step, "log": []}))
-        (states / f"checkpoint-{step}" / "rng_state.pth").write_bytes(b"x")
-        resume.seal(states / f"checkpoint-{step}", 1.5, 1)
+        state = states / f"checkpoint-{step}"
+        state.mkdir(parents=True)
+        (state / "trainer_state.json").write_text(json.dumps({"global_step": step, "log": []}))
+        (state / "rng_state.pth").write_bytes(b"x")
+        resume.seal(state, 1.5, 1)
     (states / "about.json").write_text(json.dumps(ABOUT))
 
 
-def _read_states(folder: Path) -> Any:
-    with tempfile.TemporaryDirectory() as copy:
-        states = Path(shutil.copytree(folder / "model.training", Path(copy) / "model.training"))
-        with resume.states_kept(Path(copy) / "model", ABOUT, anew=False):
-            last, _ = resume.last_state(states, 1)  # removes incomplete states
-    return last and last.name
+def read_last_state(folder: Path) -> Any:
+    """Return the name of the last complete state, or None."""
+    # In a copy, because incomplete states are removed.
+    with tempfile.TemporaryDirectory() as temporary:
+        model_path = Path(temporary) / "model"
+        states = Path(shutil.copytree(folder / "model.training", Path(temporary) / "model.training"))
+        with resume.states_kept(model_path, ABOUT, anew=False):
+            last_state, _ = resume.last_state(states, 1)  # removes incomplete states
+    return last_state and last_state.name
 
 
-def _as_states(last: Any, good: Any, folder: Path) -> bool:
-    if last:
-        step = loads((folder / "model.training" / last / "trainer_state.json").read_bytes())["global_step"]
-        assert last == f"checkpoint-{step}"
-    return last in ("checkpoint-4", "checkpoint-2", None)
+def is_state_of_files(last_name: Any, _: Any, folder: Path) -> bool:
+    """Accept a state whose name agrees with its step."""
+    if last_name:
+        trainer_state = loads((folder / "model.training" / last_name / "trainer_state.json").read_bytes())
+        assert last_name == f"checkpoint-{trainer_state['global_step']}"
+    return last_name in ("checkpoint-4", "checkpoint-2", None)
 
 
-def _paddle(folder: Path) -> None:
+def write_paddle_files(folder: Path) -> None:
+    """Write the configuration, the vocabulary and one small parameter of Paddle's checkpoint."""
     unpack(folder / "all")
     for name in ("ernie_config.json", "vocab.txt"):
         shutil.copy(folder / "all" / name, folder / name)
-    parameters = sorted(path for path in (folder / "all" / "dual_params").iterdir() if path.stat().st_size < 2_000)
-    shutil.copy(parameters[0], folder / "parameter")
+    parameter_paths = (folder / "all" / "dual_params").iterdir()
+    small_parameters = sorted(path for path in parameter_paths if path.stat().st_size < 2_000)
+    shutil.copy(small_parameters[0], folder / "parameter")
     shutil.rmtree(folder / "all")
 
 
-_CHECKPOINT, _PADDLE, _RESUME = "baselines.core.checkpoint:", "baselines.hub.paddle:", "baselines.train.resume:"
-_FILES, _LIST = {"*.json": JSON, "model.safetensors": BYTES}, {"manifest.json": JSON}
-_STATES = {"*/about.json": JSON, "*/*/trainer_state.json": JSON, "*/*/sealed.json": JSON}
-_CONFIG, _PULL = "ernie_config.json", "baselines.hub.published_checkpoint:__post_init__"
 READERS = [
     Reader(
-        f"{_CHECKPOINT}_read_record,_read_settings,_is_static,open_checkpoint",
-        _checkpoint,
-        _FILES,
-        _read_checkpoint,
-        _as_its_files,
+        "baselines.core.checkpoint:_read_record,_read_settings,_is_static,open_checkpoint",
+        make=write_checkpoint,
+        spoils={"*.json": JSON, "model.safetensors": BYTES},
+        read=read_checkpoint,
+        right=is_content_of_files,
     ),
-    Reader(f"{_CHECKPOINT}check_hashes", _hashed, _FILES, _read_hashed, same),
     Reader(
-        _PULL, _manifest, _LIST, lambda f: read_json(f / "manifest.json", CheckpointManifest), as_json("manifest.json")
+        "baselines.core.checkpoint:check_hashes",
+        make=write_hashed_checkpoint,
+        spoils={"*.json": JSON, "model.safetensors": BYTES},
+        read=read_hashed_checkpoint,
+        right=same,
     ),
-    Reader("builders.core.hub:_earlier", _manifest, _LIST, _listing, _as_listed),
-    Reader(f"{_RESUME}states_kept,last_state", _states, _STATES, _read_states, _as_states),
-    Reader(f"{_PADDLE}read_config", _paddle, {_CONFIG: JSON}, lambda f: read_config(f / _CONFIG), as_json(_CONFIG)),
-    Reader(f"{_PADDLE}read_vocabulary", _paddle, {"vocab.txt": TEXT}, lambda f: read_vocabulary(f / "vocab.txt", 999)),
-    Reader(f"{_PADDLE}read_parameter", _paddle, {"parameter": BYTES}, lambda f: read_parameter(f / "parameter")),
+    Reader(
+        "baselines.hub.published_checkpoint:__post_init__",
+        make=write_manifest,
+        spoils={"manifest.json": JSON},
+        read=lambda folder: read_json(folder / "manifest.json", CheckpointManifest),
+        right=as_json("manifest.json"),
+    ),
+    Reader(
+        "builders.core.hub:_earlier",
+        make=write_manifest,
+        spoils={"manifest.json": JSON},
+        read=read_listed_paths,
+        right=are_listed_paths,
+    ),
+    Reader(
+        "baselines.train.resume:states_kept,last_state",
+        make=write_training_states,
+        spoils={"*/about.json": JSON, "*/*/trainer_state.json": JSON, "*/*/sealed.json": JSON},
+        read=read_last_state,
+        right=is_state_of_files,
+    ),
+    Reader(
+        "baselines.hub.paddle:read_config",
+        make=write_paddle_files,
+        spoils={"ernie_config.json": JSON},
+        read=lambda folder: read_config(folder / "ernie_config.json"),
+        right=as_json("ernie_config.json"),
+    ),
+    Reader(
+        "baselines.hub.paddle:read_vocabulary",
+        make=write_paddle_files,
+        spoils={"vocab.txt": TEXT},
+        read=lambda folder: read_vocabulary(folder / "vocab.txt", 999),
+    ),
+    Reader(
+        "baselines.hub.paddle:read_parameter",
+        make=write_paddle_files,
+        spoils={"parameter": BYTES},
+        read=lambda folder: read_parameter(folder / "parameter"),
+    ),
 ]
 test_a_damaged_file_gives_its_content_or_one_error = fuzz_of(READERS)

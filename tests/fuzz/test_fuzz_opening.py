@@ -37,31 +37,45 @@ _PAIRS = [("北京冬天冷吗", text) for text in _TEXTS]
 _WORK = Work(("cpu",), "fp32")
 
 
-def _dense(folder: Path) -> Any:
+def read_dense(folder: Path) -> Any:
+    """Open a dense model, and encode the texts as queries and as passages."""
     settings = ModelSettings(str(folder / "model"), max_length=64)
-    kind = kind_of_model(settings)
+    kind_name = kind_of_model(settings)
     assert Dense(settings, _WORK).about
     model = open_encoder(settings)
-    return kind, [TextEncoder(model, task).encode(_TEXTS).tolist() for task in ("query", "document")]
+    vectors = [TextEncoder(model, task).encode(_TEXTS).tolist() for task in ("query", "document")]
+    return kind_name, vectors
 
 
-def _sparse(folder: Path) -> Any:
+def read_sparse(folder: Path) -> Any:
+    """Encode the texts by a sparse model."""
     model = Sparse(ModelSettings(str(folder / "model")), _WORK)
-    return [[part.tolist() for part in model.encoder("cpu", task).encode(_TEXTS)] for task in ("query", "document")]
+    encodings = []
+    for task in ("query", "document"):
+        parts = model.encoder("cpu", task).encode(_TEXTS)
+        encodings.append([part.tolist() for part in parts])
+    return encodings
 
 
-def _multi_vector(folder: Path) -> Any:
+def read_multi_vector(folder: Path) -> Any:
+    """Encode the texts by a model with a vector for each token."""
     model = MultiVector(ModelSettings(str(folder / "model")), _WORK)
-    return [[own.tolist() for own in model.encoder("cpu", task).encode(_TEXTS)] for task in ("query", "document")]
+    encodings = []
+    for task in ("query", "document"):
+        token_vectors = model.encoder("cpu", task).encode(_TEXTS)
+        encodings.append([vectors.tolist() for vectors in token_vectors])
+    return encodings
 
 
-def _reranked(folder: Path) -> Any:
+def read_reranker(folder: Path) -> Any:
+    """Score the pairs by a re-ranker."""
     reranker = open_reranker(ModelSettings(str(folder / "model")), _WORK)
     reranker.about()
     return reranker.score(_PAIRS, "cpu")
 
 
-def _started(folder: Path) -> Any:
+def read_starting_checkpoint(folder: Path) -> Any:
+    """Start a training of each kind from the model, and use it once."""
     start = str(folder / "model")
     lengths = ["data.passage_length=64", "data.query_length=16"]
     dual_encoder(read_recipe("de-bm25-neg-scratch", lengths), start, "cpu").encode(_TEXTS)
@@ -72,102 +86,182 @@ def _started(folder: Path) -> Any:
     return np.zeros(0)
 
 
-def _family(name: str, pooling: str) -> Callable[[Path], Any]:
+def family_writer(name: str, pooling: str) -> Callable[[Path], Any]:
+    """Return a function that writes a tiny model of a published family."""
     return lambda folder: with_modules(write_encoder(folder, name), pooling).rename(folder / "model")
 
 
-_SPOILS = {"model/**/*.json": JSON, "model/**/*.safetensors": BYTES}
+def model_reader(name: str, write: Callable[[Path], Any], read: Callable[[Path], Any], reaches: str) -> Reader:
+    """Return a fuzzer of a model folder. It has fewer cases, because models open slowly."""
+    return Reader(
+        reaches,
+        name=f"a model: {name}",
+        make=write,
+        spoils={"model/**/*.json": JSON, "model/**/*.safetensors": BYTES},
+        read=read,
+        share=0.4,
+    )
 
 
-def _reader(name: str, write: Callable[[Path], Any], read: Callable[[Path], Any], reaches: str) -> Reader:
-    return Reader(reaches, name=f"a model: {name}", make=write, spoils=_SPOILS, read=read, share=0.4)
-
-
-_OPEN, _TRAIN = "baselines.retrieve.models", "baselines.train.trained_models"
+_MODELS = "baselines.retrieve.models"
 READERS = [
-    _reader(
+    model_reader(
         "dual-encoder",
-        lambda f: write_dual(f / "model"),
-        _dense,
-        f"{_OPEN}:open_encoder baselines.retrieve.model_kinds:kind_of_model,_config",
+        lambda folder: write_dual(folder / "model"),
+        read_dense,
+        f"{_MODELS}:open_encoder baselines.retrieve.model_kinds:kind_of_model,_config",
     ),
-    _reader("two towers", lambda f: write_dual(f / "model", router=True), _dense, f"{_OPEN}:open_encoder"),
-    _reader("Qwen3", _family("Qwen/Qwen3-Embedding-0.6B", "lasttoken"), _dense, f"{_OPEN}:open_encoder"),
-    _reader("XLM-R", _family("intfloat/multilingual-e5-large", "mean"), _dense, f"{_OPEN}:open_encoder"),
-    _reader("static", lambda f: write_static(f / "model"), _dense, f"{_OPEN}:check_tokenizer"),
-    _reader("sparse", lambda f: write_sparse(f / "model", inference_free=True), _sparse, f"{_OPEN}:open_as"),
-    _reader("late interaction", lambda f: write_multi_vector(f / "model"), _multi_vector, f"{_OPEN}:open_as"),
-    _reader("cross-encoder", lambda f: write_cross(f / "model"), _reranked, f"{_OPEN}:open_cross"),
-    _reader("language model", lambda f: write_language_model(f / "model"), _reranked, f"{_OPEN}:open_cross"),
-    _reader(
+    model_reader(
+        "two towers",
+        lambda folder: write_dual(folder / "model", router=True),
+        read_dense,
+        f"{_MODELS}:open_encoder",
+    ),
+    model_reader(
+        "Qwen3",
+        family_writer("Qwen/Qwen3-Embedding-0.6B", "lasttoken"),
+        read_dense,
+        f"{_MODELS}:open_encoder",
+    ),
+    model_reader(
+        "XLM-R",
+        family_writer("intfloat/multilingual-e5-large", "mean"),
+        read_dense,
+        f"{_MODELS}:open_encoder",
+    ),
+    model_reader(
+        "static",
+        lambda folder: write_static(folder / "model"),
+        read_dense,
+        f"{_MODELS}:check_tokenizer",
+    ),
+    model_reader(
+        "sparse",
+        lambda folder: write_sparse(folder / "model", inference_free=True),
+        read_sparse,
+        f"{_MODELS}:open_as",
+    ),
+    model_reader(
+        "late interaction",
+        lambda folder: write_multi_vector(folder / "model"),
+        read_multi_vector,
+        f"{_MODELS}:open_as",
+    ),
+    model_reader(
+        "cross-encoder",
+        lambda folder: write_cross(folder / "model"),
+        read_reranker,
+        f"{_MODELS}:open_cross",
+    ),
+    model_reader(
+        "language model",
+        lambda folder: write_language_model(folder / "model"),
+        read_reranker,
+        f"{_MODELS}:open_cross",
+    ),
+    model_reader(
         "start",
-        lambda f: write_bert(f / "model"),
-        _started,
-        f"baselines.train.trained_models:cross_encoder {_OPEN}:classes",
+        lambda folder: write_bert(folder / "model"),
+        read_starting_checkpoint,
+        f"baselines.train.trained_models:cross_encoder {_MODELS}:classes",
     ),
 ]
 
 
-def _embeddings(folder: Path) -> None:
+def write_embeddings(folder: Path) -> None:
     """Write two chunks: a file, and a folder of two arrays."""
-    rows = [np.random.default_rng(number).normal(size=(3, 4)).astype(np.float16) for number in range(2)]
+    vectors = [np.random.default_rng(seed).normal(size=(3, 4)).astype(np.float16) for seed in range(2)]
     (folder / "passages-00001-of-00002").mkdir()
+    arrays = {
+        "passages-00000-of-00002.npy": vectors[0],
+        "passages-00001-of-00002/a.npy": vectors[1],
+        "passages-00001-of-00002/b.npy": np.arange(3),
+    }
     chunks = []
-    for name, array in (("00000-of-00002", rows[0]), ("00001-of-00002/a", rows[1]), ("00001-of-00002/b", np.arange(3))):
-        path = folder / f"passages-{name}.npy"
+    for number, (name, array) in enumerate(arrays.items(), start=1):
+        path = folder / name
         np.save(path, array)
         longest = 1.0001 * largest_norm(array) if array.dtype == np.float16 else 0.0
-        of_file = {"rows": 3, "bytes": path.stat().st_size, "sha256": sha256_of(path), "longest": longest}
-        chunks.append({"path": path.relative_to(folder).as_posix(), **of_file})
-        (folder / f"{len(chunks)}.npy.json").write_text(json.dumps([chunks[-1]]))
-    about = {"name": NAME, "format": 1, "of": "passages", "config": "corpus", "split": "corpus", "dim": 4}
-    about |= {"fingerprint": "00", "model": {"name": "m", "fingerprint": "11"}, "dtype": "float16", "shards": chunks}
-    (folder / MANIFEST).write_text(json.dumps(about))
+        chunk = {
+            "path": name,
+            "rows": 3,
+            "bytes": path.stat().st_size,
+            "sha256": sha256_of(path),
+            "longest": longest,
+        }
+        chunks.append(chunk)
+        (folder / f"{number}.npy.json").write_text(json.dumps([chunk]))
+    manifest = {
+        "name": NAME,
+        "format": 1,
+        "of": "passages",
+        "config": "corpus",
+        "split": "corpus",
+        "dim": 4,
+        "fingerprint": "00",
+        "model": {"name": "m", "fingerprint": "11"},
+        "dtype": "float16",
+        "shards": chunks,
+    }
+    (folder / MANIFEST).write_text(json.dumps(manifest))
 
 
-def _read_embeddings(folder: Path) -> Any:
-    found = open_vectors(folder)
-    first, second = found.chunks
-    return [array.tolist() for array in [*found.arrays(first, ""), *found.arrays(second, "/a", "/b")]], found.dim
+def read_embeddings(folder: Path) -> Any:
+    """Read the arrays of both chunks."""
+    embeddings = open_vectors(folder)
+    first_chunk, second_chunk = embeddings.chunks
+    arrays = list(embeddings.arrays(first_chunk, ""))
+    arrays += embeddings.arrays(second_chunk, "/a", "/b")
+    return [array.tolist() for array in arrays], embeddings.dim
 
 
-def _read_notes(folder: Path) -> Any:
+def read_notes(folder: Path) -> Any:
     """Return the chunks that a killed `encode` has left complete."""
-    notes = sorted(folder.glob("*.npy.json"))
+    hashes = []
+    # A chunk that is encoded again would write its note.
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("baselines.retrieve.vector_index.write_text", lambda *_: None)
-        found = [resumed(note, list[File], lambda files: not first_fault(folder, files), lambda: []) for note in notes]
-    return [{"sha256": files[0].sha256} if files else None for files in found]
+        for note_path in sorted(folder.glob("*.npy.json")):
+            files = resumed(note_path, list[File], lambda files: not first_fault(folder, files), lambda: [])
+            hashes.append({"sha256": files[0].sha256} if files else None)
+    return hashes
 
 
-def _true_notes(found: list[Any], good: list[Any], folder: Path) -> bool:
+def are_notes_of_files(notes: list[Any], intact_notes: list[Any], _: Path) -> bool:
     """True if every complete chunk has the bytes that its note describes. Other chunks are encoded again."""
-    return all(note is None or note["sha256"] == real["sha256"] for note, real in zip(found, good, strict=True))
+    for note, intact_note in zip(notes, intact_notes, strict=True):
+        if note is not None and note["sha256"] != intact_note["sha256"]:
+            return False
+    return True
 
 
-def _window(folder: Path) -> None:
+def write_window(folder: Path) -> None:
+    """Write the scores of a window of two queries."""
     (folder / "window-000000.json").write_text(json.dumps([[0.5, -1.25], [3.0]]))
 
 
-def _read_window(folder: Path) -> Any:
+def read_window(folder: Path) -> Any:
     """Return the scores that a killed `rerank` has left. Nothing else is scored here."""
+    candidates = [("q", ["a", "b"]), ("r", ["c"])]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rerankers, "score_groups", lambda *_: [])
         patch.setattr("baselines.retrieve.vector_index.write_text", lambda *_: None)
         job: Any = None
-        return rerankers._score_window((job, folder / "window-000000.json", [("q", ["a", "b"]), ("r", ["c"])]), "cpu")
+        return rerankers._score_window((job, folder / "window-000000.json", candidates), "cpu")
 
 
-def _scores(found: list[list[float]], *_: object) -> bool:
-    return found == [] or [len(own) for own in found] == [2, 1]
+def are_scores_of_candidates(scores_by_query: list[list[float]], *_: object) -> bool:
+    """Accept no scores, or a score for each candidate."""
+    score_counts = [len(scores) for scores in scores_by_query]
+    return score_counts in ([], [2, 1])
 
 
-def _own_vectors(folder: Path) -> None:
-    about = {"model": "encode", "dim": 3}
+def write_own_vectors(folder: Path) -> None:
+    """Write the vectors of a user's own encoder."""
     vectors = np.arange(1.0, 16.0).reshape(5, 3)
     build_vectors(
         folder / "own",
-        about,
+        {"model": "encode", "dim": 3},
         corpus_rows=5,
         chosen=None,
         texts_of=lambda rows: [str(row) for row in rows],
@@ -176,23 +270,48 @@ def _own_vectors(folder: Path) -> None:
     )
 
 
-def _read_own_vectors(folder: Path) -> Any:
+def read_own_vectors(folder: Path) -> Any:
     """Return the vectors of an own encoder. A damaged folder is encoded again."""
     stored = _open_stored(folder / "own", {"model": "encode", "dim": 3}, 5)
-    return None if stored is None else [stored.longest, stored.zeros, [block.tolist() for _, block in stored.blocks()]]
+    if stored is None:
+        return None
+    blocks = [block.tolist() for _, block in stored.blocks()]
+    return [stored.longest, stored.zeros, blocks]
 
 
-def _same_or_none(found: Any, good: Any, folder: Path) -> bool:
-    return found is None or found == good
+def is_same_or_none(value: Any, intact_value: Any, _: Path) -> bool:
+    """Accept the intact vectors, or None for vectors that are encoded again."""
+    return value is None or value == intact_value
 
 
-_ARRAYS = {"manifest.json": JSON, "*.npy": BYTES, "*/*.npy": BYTES}
-_OWN = {"own/manifest.json": JSON, "own/vectors": BYTES}
-_NOTES = {"*.npy.json": JSON, "*.npy": BYTES}
 READERS += [
-    Reader("baselines.retrieve.index_files:read,_mapped", _embeddings, _ARRAYS, _read_embeddings, same),
-    Reader("baselines.retrieve.vector_index:resumed", _embeddings, _NOTES, _read_notes, _true_notes),
-    Reader("baselines.retrieve.own_vectors:_open_stored", _own_vectors, _OWN, _read_own_vectors, _same_or_none),
-    Reader("baselines.retrieve.rerankers:_score_window", _window, {"*.json": JSON}, _read_window, _scores),
+    Reader(
+        "baselines.retrieve.index_files:read,_mapped",
+        make=write_embeddings,
+        spoils={"manifest.json": JSON, "*.npy": BYTES, "*/*.npy": BYTES},
+        read=read_embeddings,
+        right=same,
+    ),
+    Reader(
+        "baselines.retrieve.vector_index:resumed",
+        make=write_embeddings,
+        spoils={"*.npy.json": JSON, "*.npy": BYTES},
+        read=read_notes,
+        right=are_notes_of_files,
+    ),
+    Reader(
+        "baselines.retrieve.own_vectors:_open_stored",
+        make=write_own_vectors,
+        spoils={"own/manifest.json": JSON, "own/vectors": BYTES},
+        read=read_own_vectors,
+        right=is_same_or_none,
+    ),
+    Reader(
+        "baselines.retrieve.rerankers:_score_window",
+        make=write_window,
+        spoils={"*.json": JSON},
+        read=read_window,
+        right=are_scores_of_candidates,
+    ),
 ]
 test_a_damaged_model_is_used_or_refused_by_one_error = fuzz_of(READERS)

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from fuzzing import Reader, as_json, equal, fuzz_of, loads, writing
 from releases import QUESTIONS, TEXTS, make_release, md5
-from spoil import BYTES, JSON, JSON_LINES, TEXT
+from spoil import BYTES, JSON, JSON_LINES, TEXT, Change
 
 from baselines.core.checkpoint import RECIPE, left_out
 from baselines.core.passages import open_passages
@@ -32,184 +32,304 @@ from builders.publish.pages import read_scores
 from builders.store.reader import open_release
 from builders.store.runs import Run, read_run, write_run
 
-IDS = [md5(text) for text in TEXTS]
-ASKED = [md5(question) for question in QUESTIONS["dev"]]
+PASSAGE_IDS = [md5(text) for text in TEXTS]
+QUERY_IDS = [md5(question) for question in QUESTIONS["dev"]]
+BOM = b"\xef\xbb\xbf"
 
 
-def _run(name: str) -> Callable[[Path], object]:
-    return lambda folder: write_run(folder / name, [(q, [(p, 1 / (n + 1)) for n, p in enumerate(IDS)]) for q in ASKED])
+def json_rows(path: Path) -> list[Any]:
+    """Read JSON lines by Python."""
+    content = path.read_bytes().removeprefix(BOM)
+    return [loads(line) for line in content.split(b"\n") if line.strip()]
 
 
-def _tabs(folder: Path) -> None:
-    _run("run")(folder)
-    (folder / "run").write_bytes((folder / "run").read_bytes().replace(b" ", b"\t"))
+def run_writer(name: str) -> Callable[[Path], object]:
+    """Return a function that writes a TREC run of all passages for each question."""
+    hits = [(passage_id, 1 / rank) for rank, passage_id in enumerate(PASSAGE_IDS, start=1)]
+    return lambda folder: write_run(folder / name, [(query_id, hits) for query_id in QUERY_IDS])
 
 
-def _as_a_trec_run(found: dict[str, Any], _: Any, folder: Path) -> bool:
-    path = next(folder.glob("run*"))
-    data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    said: dict[str, list[tuple[float, int, str]]] = {}
-    if data.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"{":
+def write_run_with_tabs(folder: Path) -> None:
+    """Write a TREC run whose columns are separated by tabs."""
+    run_writer("run")(folder)
+    run_path = folder / "run"
+    run_path.write_bytes(run_path.read_bytes().replace(b" ", b"\t"))
+
+
+def are_hits_of_file(hits_by_query: dict[str, Any], _: Any, folder: Path) -> bool:
+    """Accept the hits of the lines, sorted by score and rank."""
+    run_path = next(folder.glob("run*"))
+    content = run_path.read_bytes()
+    if run_path.suffix == ".gz":
+        content = gzip.decompress(content)
+    if content.removeprefix(BOM).lstrip()[:1] == b"{":  # read as predictions
         return True
-    for line in data.split(b"\n"):
-        if words := line.removeprefix(b"\xef\xbb\xbf").split():
-            query, _q0, passage, rank, score, _tag = words
-            said.setdefault(query.decode(), []).append((-float(score), int(rank), passage.decode()))
-    assert all(math.isfinite(score) for hits in found.values() for _, score in hits)
-    for hits in said.values():
-        hits.sort(key=lambda hit: hit[:2])
-    return found == {query: [(passage, -score) for score, _, passage in hits] for query, hits in said.items()}
+    sort_keys: dict[str, list[tuple[float, int, str]]] = {}
+    for line in content.split(b"\n"):
+        words = line.removeprefix(BOM).split()
+        if words:
+            query_id, _q0, passage_id, rank, score, _tag = words
+            sort_key = (-float(score), int(rank), passage_id.decode())
+            sort_keys.setdefault(query_id.decode(), []).append(sort_key)
+    expected_hits = {}
+    for query_id, keys in sort_keys.items():
+        keys.sort(key=lambda key: key[:2])  # equal scores and ranks stay in the order of the lines
+        expected_hits[query_id] = [(passage_id, -negative_score) for negative_score, _, passage_id in keys]
+    for hits in hits_by_query.values():
+        assert all(math.isfinite(score) for _, score in hits)
+    return hits_by_query == expected_hits
 
 
-def _as_predictions(found: dict[str, Any], _: Any, folder: Path) -> bool:
-    content = (folder / "predictions.json").read_bytes().removeprefix(b"\xef\xbb\xbf")
-    if not content.lstrip().startswith(b"{"):
+def are_predictions_of_file(hits_by_query: dict[str, Any], _: Any, folder: Path) -> bool:
+    """Accept the passages of each query that are in the JSON object."""
+    content = (folder / "predictions.json").read_bytes().removeprefix(BOM)
+    if not content.lstrip().startswith(b"{"):  # read as a TREC run
         return True
-    return {query: [passage for passage, _ in hits] for query, hits in found.items()} == loads(content)
+    predictions = {}
+    for query_id, hits in hits_by_query.items():
+        predictions[query_id] = [passage_id for passage_id, _ in hits]
+    return predictions == loads(content)
 
 
-def _judgments(text: str) -> Callable[[Path], object]:
-    lines = [text.format(query, passage) for query, passage in zip(ASKED, IDS, strict=False)]
-    return lambda folder: (folder / "qrels").write_text("".join(lines))
+def judgment_writer(line_format: str) -> Callable[[Path], object]:
+    """Return a function that writes a judgment of each question in this format."""
+    lines = []
+    for query_id, passage_id in zip(QUERY_IDS, PASSAGE_IDS, strict=False):
+        lines.append(line_format.format(query_id, passage_id))
+    return writing("qrels", "".join(lines))
 
 
-def _as_columns(found: dict[str, dict[str, int]], _: Any, folder: Path) -> bool:
+def are_judgments_of_file(grades_by_query: dict[str, dict[str, int]], _: Any, folder: Path) -> bool:
     """Accept positive judgments that a line of the file has."""
-    lines = {tuple(line.split()) for line in (folder / "qrels").read_bytes().split(b"\n")}
-    triples = {(row[0], row[-2], int(row[-1])) for row in lines if len(row) in (3, 4) and row[-1] != b"score"}
-    pairs = [(q.encode(), p.encode(), score) for q, passages in found.items() for p, score in passages.items()]
-    bom = {(query.removeprefix(b"\xef\xbb\xbf"), passage, score) for query, passage, score in triples}
-    return set(pairs) <= triples | bom and all(score > 0 for _, _, score in pairs)
+    judgments_of_file = set()
+    for line in (folder / "qrels").read_bytes().split(b"\n"):
+        words = line.split()
+        if len(words) in (3, 4) and words[-1] != b"score":
+            # A byte order mark at the begin of the file is no part of the id.
+            judgments_of_file.add((words[0], words[-2], int(words[-1])))
+            judgments_of_file.add((words[0].removeprefix(BOM), words[-2], int(words[-1])))
+    for query_id, grades in grades_by_query.items():
+        for passage_id, grade in grades.items():
+            if grade <= 0 or (query_id.encode(), passage_id.encode(), grade) not in judgments_of_file:
+                return False
+    return True
 
 
-_WEIGHTS = {"weights": [0.3, 0.7], "tuned_on": "dev", "MRR@10": 0.5}
+def official_rows() -> list[Any]:
+    """Return a row of the official format for each question."""
+    rows = []
+    for query_id, passage_id in zip(QUERY_IDS, PASSAGE_IDS, strict=False):
+        answers = [{"paragraph_id": passage_id, "paragraph_text": "x"}]
+        rows.append({"question_id": query_id, "question": "?", "answer_paragraphs": answers})
+    return rows
 
 
-def _official(folder: Path, whole: bool = False) -> None:
-    rows: list[Any] = [
-        {"question_id": q, "question": "?", "answer_paragraphs": [{"paragraph_id": p, "paragraph_text": "x"}]}
-        for q, p in zip(ASKED, IDS, strict=False)
-    ]
-    text = json.dumps({"data": rows}) if whole else "".join(json.dumps(row) + "\n" for row in rows)
-    (folder / "qrels").write_text(text)
+def as_json_lines(rows: list[Any]) -> str:
+    """Return rows as JSON lines."""
+    return "".join(json.dumps(row) + "\n" for row in rows)
 
 
-def _negatives(folder: Path) -> None:
+def write_negatives(folder: Path) -> None:
+    """Write a release, and negatives of each question."""
     make_release(folder / "release")
-    rows = [{"query-id": query, "negative-ids": IDS[2:]} for query in ASKED]
-    (folder / "negatives.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    rows = [{"query-id": query_id, "negative-ids": PASSAGE_IDS[2:]} for query_id in QUERY_IDS]
+    (folder / "negatives.jsonl").write_text(as_json_lines(rows))
 
 
-def _read_negatives(folder: Path) -> Any:
-    return read_negatives(
-        folder / "negatives.jsonl", open_passages(open_release(folder / "release")), {q: [0] for q in ASKED}
-    )
+def read_negatives_of_queries(folder: Path) -> Any:
+    """Read the negatives of questions whose positive passage is row 0."""
+    passages = open_passages(open_release(folder / "release"))
+    positive_rows = {query_id: [0] for query_id in QUERY_IDS}
+    return read_negatives(folder / "negatives.jsonl", passages, positive_rows)
 
 
-def _as_negatives(found: dict[str, list[int]], _: Any, folder: Path) -> bool:
-    lines = (folder / "negatives.jsonl").read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n")
-    said: dict[str, list[str]] = {}
-    for row in (loads(line) for line in lines if line.strip()):
-        said.setdefault(row["query-id"], []).extend(row["negative-ids"])  # a query may have several lines
-    return found == {q: [IDS.index(p) for p in said[q] if p != IDS[0]] for q in ASKED if q in said}
+def are_negatives_of_file(rows_by_query: dict[str, list[int]], _: Any, folder: Path) -> bool:
+    """Accept the negatives of the file without the positive passage."""
+    negative_ids: dict[str, list[str]] = {}
+    for row in json_rows(folder / "negatives.jsonl"):
+        negative_ids.setdefault(row["query-id"], []).extend(row["negative-ids"])  # a query may have several lines
+    expected_rows = {}
+    for query_id in QUERY_IDS:
+        if query_id in negative_ids:
+            passage_ids = [passage_id for passage_id in negative_ids[query_id] if passage_id != PASSAGE_IDS[0]]
+            expected_rows[query_id] = [PASSAGE_IDS.index(passage_id) for passage_id in passage_ids]
+    return rows_by_query == expected_rows
 
 
-def _pool(folder: Path) -> None:
-    pairs = [Pooled(q, p, n, 1 / n, {"bm25": n}, None if n % 2 else 1) for q in ASKED for n, p in enumerate(IDS, 1)]
+def write_pool_of_all(folder: Path) -> None:
+    """Write a pool of all passages for each question. Every second pair is judged."""
+    pairs = []
+    for query_id in QUERY_IDS:
+        for rank, passage_id in enumerate(PASSAGE_IDS, start=1):
+            judged = None if rank % 2 else 1
+            pairs.append(Pooled(query_id, passage_id, rank, 1 / rank, {"bm25": rank}, judged))
     write_pool(folder / "pool.jsonl", pairs)
 
 
-def _as_a_pool(found: list[Pooled], _: Any, folder: Path) -> bool:
-    lines = (folder / "pool.jsonl").read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n")
-    said = [loads(line) for line in lines if line.strip()]
-    return equal(msgspec.to_builtins(found), said) and all(row.keys() >= _POOLED for row in said)
+def are_pairs_of_file(pairs: list[Pooled], _: Any, folder: Path) -> bool:
+    """Accept the values of the lines, which all have every field."""
+    rows = json_rows(folder / "pool.jsonl")
+    return equal(msgspec.to_builtins(pairs), rows) and all(row.keys() >= _POOL_FIELDS for row in rows)
 
 
-_POOLED = {"query-id", "corpus-id", "rank", "score", "runs", "judged"}
-PAIRS = [("怎么煮饺子", "饺子怎么煮", 1), ("高铁票, 几天", "多肉", 0), ("哪里看雪", "哪里可以看雪", 1)]
+_POOL_FIELDS = {"query-id", "corpus-id", "rank", "score", "runs", "judged"}
+QUESTION_PAIRS = [("怎么煮饺子", "饺子怎么煮", 1), ("高铁票, 几天", "多肉", 0), ("哪里看雪", "哪里可以看雪", 1)]
 
 
-def _question_pairs(folder: Path) -> None:
-    (folder / "pairs.tsv").write_text(
-        "text1\ttext2\tlabel\n" + "".join(f"{one}\t{other}\t{label}\n" for one, other, label in PAIRS)
-    )
-    (folder / "pairs.csv").write_text("".join(f'{label},"{one}",{other}\n' for one, other, label in PAIRS))
-    rows = [{"sentence1": one, "sentence2": other, "label": str(label)} for one, other, label in PAIRS]
-    (folder / "pairs.json").write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+def write_question_pairs(folder: Path) -> None:
+    """Write pairs of questions as TSV with a head, as CSV without a head, and as JSON lines."""
+    tsv_text = "text1\ttext2\tlabel\n"
+    csv_text = ""
+    json_text = ""
+    for first, second, label in QUESTION_PAIRS:
+        tsv_text += f"{first}\t{second}\t{label}\n"
+        csv_text += f'{label},"{first}",{second}\n'
+        row = {"sentence1": first, "sentence2": second, "label": str(label)}
+        json_text += json.dumps(row, ensure_ascii=False) + "\n"
+    (folder / "pairs.tsv").write_text(tsv_text)
+    (folder / "pairs.csv").write_text(csv_text)
+    (folder / "pairs.json").write_text(json_text)
 
 
-def _read_question_pairs(folder: Path) -> Any:
-    columns = {"pairs.csv": ":label,text1,text2"}
-    names = ("pairs.tsv", "pairs.csv", "pairs.json")
-    return read_question_pairs([pair_file(f"{folder / name}{columns.get(name, '')}") for name in names])
+def read_pair_files(folder: Path) -> Any:
+    """Read the three files of pairs. The columns of the CSV file are named in the option."""
+    files = [pair_file(str(folder / "pairs.tsv"))]
+    files.append(pair_file(f"{folder / 'pairs.csv'}:label,text1,text2"))
+    files.append(pair_file(str(folder / "pairs.json")))
+    return read_question_pairs(files)
 
 
-def _with_two_questions_and_a_label(found: list[Any], *_: object) -> bool:
-    return bool(found) and all(one.strip() and other.strip() and label in (0, 1) for one, other, label in found)
+def are_complete_pairs(pairs: list[Any], *_: object) -> bool:
+    """Accept pairs of two questions and a label."""
+    if not pairs:
+        return False
+    return all(first.strip() and second.strip() and label in (0, 1) for first, second, label in pairs)
 
 
-def _trec_run(name: str, reaches: str, make: Callable[[Path], object], file: str, how: Any) -> Reader:
-    return Reader(reaches, make, {file: how}, lambda f: read_run(f / file).hits, _as_a_trec_run, name=name)
+def write_beir_judgments(folder: Path) -> None:
+    """Write judgments with the head of BEIR's files."""
+    judgment_writer("{}\t{}\t1\n")(folder)
+    qrels_path = folder / "qrels"
+    qrels_path.write_text("query-id\tcorpus-id\tscore\n" + qrels_path.read_text())
 
 
-def _qrels(name: str, function: str, make: Callable[[Path], object], how: Any, right: Any = Reader.right) -> Reader:
-    reaches = f"baselines.measure.qrels:{function}"
-    return Reader(reaches, make, {"qrels": how}, lambda f: read_qrels(f / "qrels").positives, right, name=name)
-
-
-def _beir(folder: Path) -> None:
-    _judgments("{}\t{}\t1\n")(folder)
-    (folder / "qrels").write_text("query-id\tcorpus-id\tscore\n" + (folder / "qrels").read_text())
-
-
-def _read_weights_of_two(folder: Path) -> Any:
-    return {"weights": read_weights(folder / "weights.json", "weighted", 2)}
-
-
-def _records(folder: Path) -> None:
+def write_manifest_and_recipe(folder: Path) -> None:
+    """Write a run with its manifest, and the recipe of a training."""
     (folder / "run").write_text("q Q0 p 1 1.0 t\n")
-    record = {"kind": "dense", "model": {"left_out": "tuning"}, "reranked": {"file": "run", "sha256": "0"}, "top_k": 9}
-    record |= {"set": "main", "split": "dev", "release": {"corpus": "0"}, "run": {"bytes": 15}}
-    (folder / "run.manifest.json").write_text(json.dumps(record))
-    (folder / RECIPE).write_text(
-        json.dumps({"model": {"kind": "dual", "start": "a"}, "data": {"leave_out": "tuning"}, "name": "de"})
-    )
+    manifest = {
+        "kind": "dense",
+        "model": {"left_out": "tuning"},
+        "reranked": {"file": "run", "sha256": "0"},
+        "top_k": 9,
+        "set": "main",
+        "split": "dev",
+        "release": {"corpus": "0"},
+        "run": {"bytes": 15},
+    }
+    (folder / "run.manifest.json").write_text(json.dumps(manifest))
+    recipe = {"model": {"kind": "dual", "start": "a"}, "data": {"leave_out": "tuning"}, "name": "de"}
+    (folder / RECIPE).write_text(json.dumps(recipe))
 
 
-def _read_records(folder: Path) -> Any:
+def read_manifest_and_recipe(folder: Path) -> Any:
+    """Read the manifest by each of its readers, and the questions that the recipe leaves out."""
     run = Run(folder / "run")
     return scored_depth(run), _is_apart(run, uses_all=False), left_out(folder), read_record(run)
 
 
-_RECORDS_READ = (
-    "builders.annotate.pool:scored_depth baselines.measure.fusion_weights:_is_apart baselines.core.checkpoint:left_out "
-    "baselines.measure.run_origin:read_record"
+def run_reader(name: str, reaches: str, make: Callable[[Path], object], file: str, changes: list[Change]) -> Reader:
+    """Return a fuzzer of a TREC run."""
+    return Reader(
+        reaches,
+        make=make,
+        spoils={file: changes},
+        read=lambda folder: read_run(folder / file).hits,
+        right=are_hits_of_file,
+        name=name,
+    )
+
+
+def qrels_reader(
+    name: str, function: str, make: Callable[[Path], object], changes: list[Change], right: Any = Reader.right
+) -> Reader:
+    """Return a fuzzer of a file of judgments."""
+    return Reader(
+        f"baselines.measure.qrels:{function}",
+        make=make,
+        spoils={"qrels": changes},
+        read=lambda folder: read_qrels(folder / "qrels").positives,
+        right=right,
+        name=name,
+    )
+
+
+_MANIFEST_READERS = (
+    "builders.annotate.pool:scored_depth"
+    " baselines.measure.fusion_weights:_is_apart,_read_record"
+    " baselines.core.checkpoint:left_out"
+    " baselines.measure.run_origin:read_record"
 )
-_PAIRS_READ = "baselines.retrieve.question_pairs:_read_table,_read_json_lines,read_question_pairs"
-_HOW_PAIRS = {"pairs.tsv": TEXT, "pairs.csv": TEXT, "pairs.json": JSON_LINES}
-_NEGATIVES, _POOL = {"negatives.jsonl": JSON_LINES}, {"pool.jsonl": JSON_LINES}
+_WEIGHTS = {"weights": [0.3, 0.7], "tuned_on": "dev", "MRR@10": 0.5}
 READERS = [
-    Reader(_PAIRS_READ, _question_pairs, _HOW_PAIRS, _read_question_pairs, _with_two_questions_and_a_label),
-    Reader("builders.annotate.pool:read_pool", _pool, _POOL, lambda f: read_pool(f / "pool.jsonl"), _as_a_pool),
-    _trec_run("a TREC run", "builders.store.runs:_parse_block", _run("run"), "run", TEXT),
-    _trec_run("a TREC run with tabs", "builders.store.runs:_parse_lines", _tabs, "run", TEXT),
-    _trec_run("a gzipped TREC run", "builders.core.files:first_character", _run("run.gz"), "run.gz", BYTES),
     Reader(
-        "builders.store.runs:read_run", writing("predictions.json", json.dumps(dict.fromkeys(ASKED, IDS))),
-        {"predictions.json": JSON}, lambda f: read_run(f / "predictions.json").hits, _as_predictions,
+        "baselines.retrieve.question_pairs:_read_table,_read_json_lines,read_question_pairs",
+        make=write_question_pairs,
+        spoils={"pairs.tsv": TEXT, "pairs.csv": TEXT, "pairs.json": JSON_LINES},
+        read=read_pair_files,
+        right=are_complete_pairs,
     ),
-    _qrels("TREC qrels", "_column_rows", _judgments("{} 0 {} 1\n"), TEXT, _as_columns),
-    _qrels("BEIR's qrels", "_column_rows", _beir, TEXT, _as_columns),
-    _qrels("an official dev.json", "_official_questions", _official, JSON_LINES),
-    _qrels("an official dev.json of one object", "_official_questions", lambda folder: _official(folder, True), JSON),
+    Reader(
+        "builders.annotate.pool:read_pool",
+        make=write_pool_of_all,
+        spoils={"pool.jsonl": JSON_LINES},
+        read=lambda folder: read_pool(folder / "pool.jsonl"),
+        right=are_pairs_of_file,
+    ),
+    run_reader("a TREC run", "builders.store.runs:_parse_block", run_writer("run"), "run", TEXT),
+    run_reader("a TREC run with tabs", "builders.store.runs:_parse_lines", write_run_with_tabs, "run", TEXT),
+    run_reader("a gzipped TREC run", "builders.core.files:first_character", run_writer("run.gz"), "run.gz", BYTES),
+    Reader(
+        "builders.store.runs:read_run,_read_predictions",
+        make=writing("predictions.json", json.dumps(dict.fromkeys(QUERY_IDS, PASSAGE_IDS))),
+        spoils={"predictions.json": JSON},
+        read=lambda folder: read_run(folder / "predictions.json").hits,
+        right=are_predictions_of_file,
+    ),
+    qrels_reader("TREC qrels", "_column_rows", judgment_writer("{} 0 {} 1\n"), TEXT, are_judgments_of_file),
+    qrels_reader("BEIR's qrels", "_column_rows", write_beir_judgments, TEXT, are_judgments_of_file),
+    qrels_reader(
+        "an official dev.json",
+        "_official_questions",
+        writing("qrels", as_json_lines(official_rows())),
+        JSON_LINES,
+    ),
+    qrels_reader(
+        "an official dev.json of one object",
+        "_official_questions",
+        writing("qrels", json.dumps({"data": official_rows()})),
+        JSON,
+    ),
     Reader(
         "baselines.measure.fusion_weights:read_weights",
-        writing("weights.json", json.dumps(_WEIGHTS)), {"weights.json": JSON},
-        _read_weights_of_two, as_json("weights.json"),
+        make=writing("weights.json", json.dumps(_WEIGHTS)),
+        spoils={"weights.json": JSON},
+        read=lambda folder: {"weights": read_weights(folder / "weights.json", "weighted", 2)},
+        right=as_json("weights.json"),
     ),
-    Reader(_RECORDS_READ, _records, {"*.json": JSON}, _read_records),
-    Reader("builders.store.judgments:read_negative_ids", _negatives, _NEGATIVES, _read_negatives, _as_negatives),
-]  # fmt: skip
+    Reader(
+        _MANIFEST_READERS,
+        make=write_manifest_and_recipe,
+        spoils={"*.json": JSON},
+        read=read_manifest_and_recipe,
+    ),
+    Reader(
+        "builders.store.judgments:read_negative_ids",
+        make=write_negatives,
+        spoils={"negatives.jsonl": JSON_LINES},
+        read=read_negatives_of_queries,
+        right=are_negatives_of_file,
+    ),
+]
 _SETTINGS = """
 ["*"]
 train.seed = 1
@@ -226,56 +346,88 @@ _OFFICIAL = {"MRR@10": 0.75, "recall@1": 0.5, "recall@50": 1.0, "QueriesRanked":
 _SCORES = [{"run": "de.run", "queries": 2, "official": _OFFICIAL, "ir_measures": {"AP": 0.5}}]
 
 
-def _as_toml(name: str) -> Callable[[Any, Any, Path], bool]:
-    return lambda found, _, folder: equal(msgspec.to_builtins(found), read_toml(folder / name))
+def is_content_of_toml(value: Any, _: Any, folder: Path) -> bool:
+    """Accept the values of the recipe."""
+    return equal(msgspec.to_builtins(value), read_toml(folder / "mine.toml"))
 
 
-def _overridden(folder: Path) -> Any:
-    return read_recipe("de-bm25-neg", (folder / "words").read_bytes().decode(errors="replace").splitlines())
+def read_changed_recipe(folder: Path) -> Any:
+    """Read a recipe with the overrides of a file."""
+    text = (folder / "words").read_bytes().decode(errors="replace")
+    return read_recipe("de-bm25-neg", text.splitlines())
 
 
-def _make_record(folder: Path) -> None:
+def write_finished_output(folder: Path) -> None:
+    """Write an output and the record that it is finished."""
     (folder / "out").write_text("content")
-    call = VerbCall("bm25", 1, {"top_k": 5}, {"release": VerbInput("the release", {"corpus/corpus": "0" * 64})})
-    record_finished(folder / "out", call)
+    release_input = VerbInput("the release", {"corpus/corpus": "0" * 64})
+    record_finished(folder / "out", VerbCall("bm25", 1, {"top_k": 5}, {"release": release_input}))
 
 
-def _make_training(folder: Path) -> None:
+def is_record_or_none(record: Any, intact_record: Any, _: Path) -> bool:
+    """Accept any record, or None for an output that is not finished."""
+    return record is None or type(record) is type(intact_record)
+
+
+def write_training_record(folder: Path) -> None:
+    """Write the record of a training of two steps."""
     (folder / "x").mkdir()
     record = {"losses": [[1, 2.5], [2, 1.5]], "dev": [{"step": 2, "MRR@10": 0.5}], "steps": 2, "device": "cpu"}
     (folder / "x" / "training.json").write_text(json.dumps(record))
 
 
-def _read_training(folder: Path) -> Any:
+def draw_training_curve(folder: Path) -> Any:
+    """Read the record of a training and draw its curve."""
     curve = read_training_curve(folder / "x")
     return draw_image(lambda figure: draw_curve(figure.subplots(), curve, font_size=8), "svg", width=3, height=2)
 
 
-_RECIPE = "baselines.train.recipe:"
 READERS += [
     Reader(
-        f"{_RECIPE}read_recipe,_read_content", lambda f: shutil.copy(RECIPES / "de-bm25-neg.toml", f / "mine.toml"),
-        {"mine.toml": TEXT}, lambda f: read_recipe(str(f / "mine.toml")), _as_toml("mine.toml"),
-    ),
-    Reader(f"{_RECIPE}_apply_override", writing("words", _OVERRIDES), {"words": TEXT}, _overridden, names_files=False),
-    Reader(
-        "baselines.reproduce.step_settings:read_settings", writing("settings.toml", _SETTINGS), {"settings.toml": TEXT},
-        lambda f: read_settings(f / "settings.toml"),
+        "baselines.train.recipe:read_recipe,_read_content",
+        make=lambda folder: shutil.copy(RECIPES / "de-bm25-neg.toml", folder / "mine.toml"),
+        spoils={"mine.toml": TEXT},
+        read=lambda folder: read_recipe(str(folder / "mine.toml")),
+        right=is_content_of_toml,
     ),
     Reader(
-        "baselines.hub.training_curve:read_training_curve", _make_training, {"x/training.json": JSON}, _read_training,
+        "baselines.train.recipe:_apply_override",
+        make=writing("words", _OVERRIDES),
+        spoils={"words": TEXT},
+        read=read_changed_recipe,
+        names_files=False,
     ),
     Reader(
-        "builders.core.finished_outputs:_read_record", _make_record, {".out.made.json": JSON},
-        lambda f: _read_record(f / "out"), lambda found, good, _: found is None or type(found) is type(good),
+        "baselines.reproduce.step_settings:read_settings",
+        make=writing("settings.toml", _SETTINGS),
+        spoils={"settings.toml": TEXT},
+        read=lambda folder: read_settings(folder / "settings.toml"),
     ),
     Reader(
-        "baselines.reproduce.run_steps:_read_runs", writing("steps.json", '{"a": {"seconds": 1.5, "processes": 2}}'),
-        {"steps.json": JSON}, _read_runs,
+        "baselines.hub.training_curve:read_training_curve",
+        make=write_training_record,
+        spoils={"x/training.json": JSON},
+        read=draw_training_curve,
     ),
     Reader(
-        "builders.publish.pages:read_scores", writing("scores.json", json.dumps(_SCORES)), {"scores.json": JSON},
-        lambda f: msgspec.to_builtins(read_scores(f / "scores.json")), as_json("scores.json"),
+        "builders.core.finished_outputs:_read_record",
+        make=write_finished_output,
+        spoils={".out.made.json": JSON},
+        read=lambda folder: _read_record(folder / "out"),
+        right=is_record_or_none,
     ),
-]  # fmt: skip
+    Reader(
+        "baselines.reproduce.run_steps:_read_runs",
+        make=writing("steps.json", '{"a": {"seconds": 1.5, "processes": 2}}'),
+        spoils={"steps.json": JSON},
+        read=_read_runs,
+    ),
+    Reader(
+        "builders.publish.pages:read_scores",
+        make=writing("scores.json", json.dumps(_SCORES)),
+        spoils={"scores.json": JSON},
+        read=lambda folder: msgspec.to_builtins(read_scores(folder / "scores.json")),
+        right=as_json("scores.json"),
+    ),
+]
 test_a_damaged_file_gives_its_content_or_one_error = fuzz_of(READERS)

@@ -5,7 +5,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -29,13 +29,14 @@ ENGLISH = {"北京冬天冷吗": "Is it cold", "饺子怎么煮": "How to boil"}
 TORCH = ("encode", "search", "rerank", "match", "train")  # seconds each
 HUB = ("publish", "push")
 REPO = "org/name"
-_VECTORS = "--release {here}/release --embeddings {here}/v.parquet"
+_VECTOR_OPTIONS = "--release {here}/release --embeddings {here}/v.parquet"
 # The command line of each verb. {here} is the folder of all inputs. `reproduce` runs these verbs.
 VERBS = {
-    **{
-        f"export --format {form}": f"builders export --release {{here}}/release --format {form} --out {{here}}/out"
-        for form in ("beir", "trec", "msmarco", "tevatron", "official")
-    },
+    "export --format beir": "builders export --release {here}/release --format beir --out {here}/out",
+    "export --format trec": "builders export --release {here}/release --format trec --out {here}/out",
+    "export --format msmarco": "builders export --release {here}/release --format msmarco --out {here}/out",
+    "export --format tevatron": "builders export --release {here}/release --format tevatron --out {here}/out",
+    "export --format official": "builders export --release {here}/release --format official --out {here}/out",
     "export --format rag": "builders export --release {here}/release --format rag --run {here}/dev.run"
     " --out {here}/out",
     "answers": "builders add answers --raw {here}/raw --release {here}/release --out {here}/out",
@@ -47,8 +48,8 @@ VERBS = {
     "translations": "builders annotate translations export --release {here}/release --out {here}/out",
     "similar": "builders similar --release {here}/release --out {here}/out",
     "contamination": "builders similar --release {here}/release --against {here}/pairs.jsonl --format json",
-    "restrain": f"builders add restrain {_VECTORS} --size 1 --out {{here}}/out",
-    "resttest": f"builders add resttest {_VECTORS} --buckets 2 --out {{here}}/out",
+    "restrain": f"builders add restrain {_VECTOR_OPTIONS} --size 1 --out {{here}}/out",
+    "resttest": f"builders add resttest {_VECTOR_OPTIONS} --buckets 2 --out {{here}}/out",
     "publish": f"builders publish --release {{here}}/release --repo {REPO}",
     "annotate merge": "builders annotate merge --round {here}/round --release {here}/release --out {here}/out",
     "pool": "builders annotate pool select --release {here}/release --runs {here}/dev.run --scores {here}/other.run"
@@ -80,58 +81,77 @@ VERBS = {
     " --run {here}/dev.run",
 }
 # Files that depend on more than the tables.
-_ABOUT = {"EXPORT", MANIFEST, "README.md", "stats.json", "training.json"}
+_RECORD_NAMES = {"EXPORT", MANIFEST, "README.md", "stats.json", "training.json"}
+RAW_ROW = raw_row(1, QUESTIONS["dev"][0], [TEXTS[4:]], [TEXTS[4], "十五天"])
+RAW_ROW["question_type"] = "ENTITY"
+RAW_ROW["entity_answers"] = [["十五天"], []]
+RAW_ROW["yesno_answers"] = ["", "Yes"]
 
 
-RAW = raw_row(1, QUESTIONS["dev"][0], [TEXTS[4:]], [TEXTS[4], "十五天"]) | {
-    **{"question_type": "ENTITY", "entity_answers": [["十五天"], []], "yesno_answers": ["", "Yes"]}
-}
+def add_answers(rows: Rows) -> None:
+    """Add a row of answers to the tables of a release."""
+    fields = ("answers", "question_type", "fact_or_opinion", "entity_answers", "yesno_answers")
+    answer_row = {name: RAW_ROW[name] for name in fields}
+    answer_row["query_id"] = md5(RAW_ROW["question"])
+    answer_row["source"] = "search"
+    answer_row["answer_passages"] = [[md5(TEXTS[4])], []]
+    rows["answers", "dev"] = [answer_row]
 
 
-def _add_answers(rows: Rows) -> None:
-    names = ("answers", "question_type", "fact_or_opinion", "entity_answers", "yesno_answers")
-    own = {name: RAW[name] for name in names} | {"query_id": md5(RAW["question"]), "source": "search"}
-    rows["answers", "dev"] = [own | {"answer_passages": [[md5(TEXTS[4])], []]}]
-
-
-def make(folder: Path) -> None:
+def make_inputs(folder: Path) -> None:
+    """Write the inputs of all verbs that need no model."""
     folder.mkdir()
-    from test_fuzz_models import _checkpoint
-    from test_fuzz_sources import _ccovid, _cmedqa
+    # Imported here, because these files import many libraries.
+    from test_fuzz_models import write_checkpoint
+    from test_fuzz_sources import write_ccovid, write_cmedqa
 
-    make_whole(folder / "release", _add_answers)
-    write_rows(folder / "raw" / "search.dev.json", [RAW])
-    (folder / "checkpoint").mkdir()
-    _checkpoint(folder / "checkpoint")
-    for name, write in (("cmedqa", _cmedqa), ("ccovid", _ccovid)):
+    make_whole(folder / "release", add_answers)
+    write_rows(folder / "raw" / "search.dev.json", [RAW_ROW])
+    for name, write in (("checkpoint", write_checkpoint), ("cmedqa", write_cmedqa), ("ccovid", write_ccovid)):
         (folder / name).mkdir()
         write(folder / name)
-    (folder / "table.csv").write_text("".join(f"{zh},{en}\n" for zh, en in ENGLISH.items()), encoding="utf-8")
+    table_lines = [f"{question},{translation}\n" for question, translation in ENGLISH.items()]
+    (folder / "table.csv").write_text("".join(table_lines), encoding="utf-8")
     pair = {"query": QUESTIONS["dev"][0], "pos": TEXTS[4:]}
     (folder / "pairs.jsonl").write_text(json.dumps(pair) + "\n", encoding="utf-8")
-    ids = [md5(text) for text in TEXTS]
-    for name, split, order in (("train", "train", 1), ("dev", "dev", 1), ("other", "dev", -1)):
-        hits = [(passage, 1 / rank) for rank, passage in enumerate(ids[::order], 1)]
-        write_run(folder / f"{name}.run", [(md5(question), hits) for question in QUESTIONS[split]])
-    asked = [question for questions in QUESTIONS.values() for question in questions]
-    labels = {(md5(QUESTIONS["dev"][0]), ids[0]): 1, (md5(QUESTIONS["dev"][1]), ids[5]): 0}
+    passage_ids = [md5(text) for text in TEXTS]
+    write_hits(folder / "train.run", "train", passage_ids)
+    write_hits(folder / "dev.run", "dev", passage_ids)
+    write_hits(folder / "other.run", "dev", passage_ids[::-1])
+    first_id, second_id = map(md5, QUESTIONS["dev"][:2])
+    labels = {(first_id, passage_ids[0]): 1, (second_id, passage_ids[5]): 0}
     judged_round(folder / "round", folder / "release", {"dev-001": ("accepted", labels)})
-    vectors = np.random.default_rng(0).normal(size=(len(asked), 4)).tolist()
-    table = pa.table({"_id": [md5(question) for question in asked], "embedding": vectors})
-    pq.write_table(table, folder / "v.parquet")
+    write_query_vectors(folder / "v.parquet")
 
 
-def make_with_models(folder: Path) -> None:
+def write_hits(path: Path, split: str, passage_ids: list[str]) -> None:
+    """Write a run with the same passages for each question of a split."""
+    hits = [(passage_id, 1 / rank) for rank, passage_id in enumerate(passage_ids, start=1)]
+    write_run(path, [(md5(question), hits) for question in QUESTIONS[split]])
+
+
+def write_query_vectors(path: Path) -> None:
+    """Write a random vector for each question."""
+    query_ids = []
+    for questions in QUESTIONS.values():
+        query_ids += [md5(question) for question in questions]
+    vectors = np.random.default_rng(0).normal(size=(len(query_ids), 4)).tolist()
+    pq.write_table(pa.table({"_id": query_ids, "embedding": vectors}), path)
+
+
+def make_inputs_with_models(folder: Path) -> None:
+    """Write the inputs of all verbs."""
     from tiny_models import write_cross, write_dual
 
-    make(folder)
+    make_inputs(folder)
     write_dual(folder / "dual")
     write_cross(folder / "cross")
     words = ["--release", folder / "release", "--model", folder / "dual", "--device", "cpu"]
     run("baselines", "encode", *words, "--out", folder / "vectors")
 
 
-def _listed(folder: Path) -> list[list[Any]]:
+def listed_files(folder: Path) -> list[list[Any]]:
+    """Return the files that the manifest lists, or nothing if it cannot be read."""
     try:
         files = loads((folder / "release" / MANIFEST).read_text(encoding="utf-8-sig"))["files"]
         return sorted([entry["path"], entry["bytes"], entry["rows"], entry["sha256"]] for entry in files)
@@ -139,48 +159,81 @@ def _listed(folder: Path) -> list[list[Any]]:
         return []
 
 
-def _files(folder: Path) -> dict[str, bytes]:
-    outs = [path for path in folder.glob("out*") if path.suffix != ".training"]
-    files = [path for out in outs for path in (out.rglob("*") if out.is_dir() else [out]) if path.is_file()]
-    return {str(path.relative_to(folder)): path.read_bytes() for path in files if path.name not in _ABOUT}
+def output_files(folder: Path) -> dict[str, bytes]:
+    """Read the files of the outputs, without records."""
+    paths: list[Path] = []
+    for out in folder.glob("out*"):
+        if out.suffix != ".training":
+            paths += out.rglob("*") if out.is_dir() else [out]
+    contents = {}
+    for path in paths:
+        if path.is_file() and path.name not in _RECORD_NAMES:
+            contents[str(path.relative_to(folder))] = path.read_bytes()
+    return contents
 
 
-def _run_at_a_hub(folder: Path, program: str, words: list[str]) -> tuple[Done, dict[str, bytes]]:
+def run_at_new_hub(folder: Path, program: str, words: list[str]) -> tuple[Done, dict[str, bytes]]:
+    """Run a command at a new hub. Return the result and the files that were sent, without records."""
     with Hub() as hub:
         repo = hub.create(REPO, "model" if program == "baselines" else "dataset")
-        before = dict(repo.files)
+        files_before = dict(repo.files)
         done = run_at(hub, folder.parent / "cache" / "hub", program, *words, code=None)
-        sent = {path: content for path, content in repo.files.items() if before.get(path) != content}
-    return done, {path: content for path, content in sent.items() if path not in _ABOUT}
+        sent_files = {}
+        for path, content in repo.files.items():
+            if files_before.get(path) != content and path not in _RECORD_NAMES:
+                sent_files[path] = content
+    return done, sent_files
 
 
-def _reader(verb: str, hostile: bool, good: Path) -> Reader:
-    program, name, *words = VERBS[verb].split()
+class VerbOutput(NamedTuple):
+    """The stdout and files of a verb, and the files that the manifest of its input lists."""
+
+    stdout: str
+    files: dict[str, bytes]
+    listed_files: list[list[Any]]
+
+
+def verb_reader(verb: str, is_hostile: bool, intact_inputs: Path) -> Reader:
+    """Return a fuzzer of a verb. ``is_hostile``: the manifest describes the damaged files."""
+    words = VERBS[verb].split()
+    program = words[0]
+    name = words[1]
 
     def read(folder: Path) -> Any:
-        given = [name, "--quiet", *(word.format(here=folder) for word in words)]
-        done, sent = _run_at_a_hub(folder, program, given) if name in HUB else (run(program, *given, code=None), {})
-        if done.code and not (name == "check" and done.stdout):  # `check` prints its findings
-            assert not sent
+        formatted_words = [name, "--quiet"] + [word.format(here=folder) for word in words[2:]]
+        sent_files: dict[str, bytes] = {}
+        if name in HUB:
+            done, sent_files = run_at_new_hub(folder, program, formatted_words)
+        else:
+            done = run(program, *formatted_words, code=None)
+        has_findings = name == "check" and done.code and done.stdout  # `check` prints its findings
+        if done.code and not has_findings:
+            assert not sent_files
             return done
-        said = "" if done.code or name in HUB else done.stdout  # these verbs print commits
-        found = (said, _files(folder) | sent), _listed(folder)
-        for other in ("out.run", "out.parquet", "out.manifest.json"):
-            (folder / other).unlink(missing_ok=True)
+        # Findings are about the damage, and the verbs at a hub print commits.
+        stdout = "" if has_findings or name in HUB else done.stdout
+        output = VerbOutput(stdout, output_files(folder) | sent_files, listed_files(folder))
+        # Files beside the output, which would be left behind.
+        for file_name in ("out.run", "out.parquet", "out.manifest.json"):
+            (folder / file_name).unlink(missing_ok=True)
         shutil.rmtree(folder / "out.training", ignore_errors=True)
-        return found
+        return output
 
-    def right(found: Any, good: Any, _: Path) -> bool:
-        return (name == "check" and not found[0][0]) or found[1] != good[1] or found[0] == good[0]
+    def is_same_output(output: VerbOutput, intact_output: VerbOutput, _: Path) -> bool:
+        if name == "check" and not output.stdout:
+            return True
+        if output.listed_files != intact_output.listed_files:  # another manifest describes another release
+            return True
+        return output == intact_output
 
     return Reader(
-        name=f"{verb}, on a {'hostile' if hostile else 'damaged'} release",
-        reaches=_function(program, name, words),
-        make=lambda folder: shutil.copytree(good, folder, dirs_exist_ok=True),
+        name=f"{verb}, on a {'hostile' if is_hostile else 'damaged'} release",
+        reaches=_function(program, name, words[2:]),
+        make=lambda folder: shutil.copytree(intact_inputs, folder, dirs_exist_ok=True),
         spoils={"release/manifest.json": JSON, "release/stats.json": JSON, "release/*/*.parquet": PARQUET},
         read=read,
-        right=(lambda *_: True) if hostile else right,
-        mend=sign if hostile else lambda _: None,
+        right=(lambda *_: True) if is_hostile else is_same_output,
+        mend=sign if is_hostile else lambda _: None,
         share=0.005 if verb in TORCH else 0.02,
         names_files=name != "export",  # an error names the exported file
     )
@@ -194,21 +247,21 @@ def _function(program: str, name: str, words: list[str]) -> str:
     return target
 
 
-READERS = [
-    pytest.param(
-        (verb, hostile),
-        id=f"{verb}-{'hostile' if hostile else 'damaged'}",
-        marks=pytest.mark.skipif(verb in TORCH and not CASES, reason="takes minutes: make test-slow"),
-    )
-    for verb in VERBS
-    for hostile in (False, True)
-]
+def verb_parameters() -> list[Any]:
+    """Return (verb, True for a hostile release) for each verb. A verb of a model is skipped by ``make test``."""
+    parameters = []
+    for verb in VERBS:
+        skip = pytest.mark.skipif(verb in TORCH and not CASES, reason="takes minutes: make test-slow")
+        parameters.append(pytest.param(verb, False, id=f"{verb}-damaged", marks=skip))
+        parameters.append(pytest.param(verb, True, id=f"{verb}-hostile", marks=skip))
+    return parameters
 
 
 @pytest.mark.usefixtures("equal_figures_are_drawn_once")
-@pytest.mark.parametrize("verb", READERS)
+@pytest.mark.parametrize(("verb", "is_hostile"), verb_parameters())
 def test_a_damaged_release_gives_the_same_output_or_one_error(
-    verb: tuple[str, bool], once: Once, tmp_path: Path, record_property: Callable[[str, object], None]
+    verb: str, is_hostile: bool, once: Once, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    good = once("verbs-with-models", make_with_models) if verb[0] in TORCH else once("verbs", make)
-    fuzz_and_count(_reader(*verb, good), tmp_path, record_property)
+    needs_models = verb in TORCH
+    intact_inputs = once("verbs-with-models", make_inputs_with_models) if needs_models else once("verbs", make_inputs)
+    fuzz_and_count(verb_reader(verb, is_hostile, intact_inputs), tmp_path, record_property)

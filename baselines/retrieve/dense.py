@@ -61,7 +61,8 @@ def expect_model(passage_vectors: Index, query_path: Path | str, query_fingerpri
     passage_model = passage_vectors.manifest["model"]
     if query_fingerprint != passage_model["fingerprint"]:
         raise InputError(
-            f"is not the model that encoded {passage_vectors.path} ({passage_model['name']!r}): weights or settings differ",
+            f"is not the model that encoded {passage_vectors.path} ({passage_model['name']!r}): "
+            "weights or settings differ",
             path=query_path,
         )
     if passage_vectors.precision != query_precision:

@@ -201,7 +201,9 @@ class Side:
         return moved_features
 
     def computed(self, texts: Sequence[Any], compute_batch: Callable[[dict[str, Any]], Any]) -> npt.NDArray[Any]:
-        """Return the results of ``compute_batch``, in the texts' order. Raises :class:`InputError` if a number is not finite.
+        """Return the results of ``compute_batch``, in the texts' order.
+
+        Raises :class:`InputError` if a number is not finite.
 
         A GPU gets all batches before this process waits for results.
         """

@@ -160,7 +160,8 @@ def check_tokenizers(model: Any, model_name: str) -> None:
 def check_tokenizer(tokenizer: Any, token_embeddings: Any, model_name: str) -> None:
     """Raise :class:`InputError` if a tokenizer belongs to another model or is empty.
 
-    transformers returns an empty tokenizer for a folder without the tokenizer's files. ``token_embeddings`` has one row per
+    transformers returns an empty tokenizer for a folder without the tokenizer's files. ``token_embeddings`` has one
+    row per
     token. Added tokens may lack a row, because only texts that contain such a token need the row.
     """
     added_tokens = tokenizer.get_added_vocab()

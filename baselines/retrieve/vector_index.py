@@ -83,7 +83,8 @@ class Retriever(abc.ABC):
     def pair_scores(self, index: Index, query_encodings: Any, rows: Rows) -> npt.NDArray[Any]:
         """Return the same scores as :meth:`search_index` for the given rows of an index, shape (queries, n).
 
-        ``query_encodings`` is the result of ``side.encode``. Row -1 and passages that a search never returns, for example
+        ``query_encodings`` is the result of ``side.encode``. Row -1 and passages that a search never returns, for
+        example
         passages without tokens, have the score -inf.
         """
 
@@ -248,7 +249,8 @@ class Retriever(abc.ABC):
 
         A group is the text of a query and ids of passages. The scores are the same as those of :meth:`search`, or -inf
         for a passage that a search never returns. A passage is encoded once. Encodings are reused from the index
-        ``index_folder`` and from the indexes in the directory ``index_folder.parts``. New encodings are written to this directory.
+        ``index_folder`` and from the indexes in the directory ``index_folder.parts``. New encodings are written to this
+        directory.
         """
         # Make a matrix of passage rows with one line per group. The row -1 fills up the lines of shorter groups.
         passages = open_passages(release, config)
@@ -268,9 +270,9 @@ class Retriever(abc.ABC):
         new_rows = np.setdiff1d(np.unique(unscored_rows[is_passage]), stored_rows)
         if len(new_rows):
             parts_folder.mkdir(exist_ok=True)
-            chosen = new_rows.tolist()
+            chosen_rows = new_rows.tolist()
             chunk_rows = max(1, self.chunk_rows // _PARTS_PER_CHUNK)  # an interruption loses a chunk
-            part_path = parts_folder / key_of(chosen)
+            part_path = parts_folder / key_of(chosen_rows)
             index = self.index(release, config, part_path, chunk_rows=chunk_rows, chosen_rows=chosen_rows)
             parts.append((index, new_rows))
 
@@ -311,7 +313,8 @@ class Retriever(abc.ABC):
     ) -> Iterator[list[Hit]]:
         """Yield each query's ``top_k`` best passages, by falling score, then by corpus id.
 
-        ``index`` is the result of :meth:`index` for ``release`` and ``config``. ``query_texts`` are texts without a prompt.
+        ``index`` is the result of :meth:`index` for ``release`` and ``config``. ``query_texts`` are texts without a
+        prompt.
         """
         passages = open_passages(release, config)
         if query_texts:
@@ -365,7 +368,10 @@ def _parts_of(index_folder: Path) -> Path:
 
 
 def _load_stored_vectors(index_folders: Sequence[Path], chunk_rows: Rows) -> tuple[npt.NDArray[np.bool_], Halves]:
-    """Return True for each row that the indexes in ``index_folders`` have, and the vectors of all rows (zeros if missing)."""
+    """Return True for each row that the indexes in ``index_folders`` have, and the vectors of all rows.
+
+    Rows that no index has are zeros.
+    """
     is_stored = np.zeros(len(chunk_rows), bool)
     vectors: Halves = np.zeros((len(chunk_rows), 0), np.float16)
     for folder in index_folders:

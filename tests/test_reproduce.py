@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from annotating import annotate, read_table
-from commands import ROOT, run
+from commands import ROOT, Done, run
 from releases import make_release, md5, tables
 from reproduce_world import planned, reported, reproduce
 
@@ -21,11 +21,15 @@ from builders.core.parser import parse_words
 from builders.core.verbs import verb_spec
 from builders.store.runs import read_run
 
-BM25 = ("--table", 4, "--row", "bm25")
 RETRIEVERS = ("de-bm25-neg", "de-bert", "de-roberta", "de-macbert")
 RERANKERS = tuple(f"ce-pool-{name}" for name in ("ernie", "bert", "roberta", "macbert"))
 POOL = RETRIEVERS + RERANKERS  # recipes of the pool's models, besides BM25
 POOL_RETRIEVERS = ("bm25", *RETRIEVERS)
+
+
+def reproduce_bm25(folder: Path, *words: object, code: int = 0) -> Done:
+    """Reproduce the row of BM25 in Table 4."""
+    return reproduce(folder, "--table", 4, "--row", "bm25", *words, code=code)
 
 
 @pytest.fixture
@@ -110,7 +114,8 @@ def test_a_single_row_trains_only_what_it_needs(tmp_path: Path) -> None:
 
 def test_dry_run_prints_the_commands_and_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    build, bm25, evaluate = run("baselines", "reproduce", *BM25, "--dry-run").stdout.splitlines()
+    done = run("baselines", "reproduce", "--table", 4, "--row", "bm25", "--dry-run")
+    build, bm25, evaluate = done.stdout.splitlines()
     assert build == f"python -m builders release --raw {ROOT / 'builders' / 'sample'} --out build/sample"
     assert bm25 == (
         "python -m baselines bm25 --release build/sample --split dev --out build/runs/sample/bm25.dev.run.gz --top-k 50"
@@ -254,14 +259,14 @@ def test_a_step_is_run_again_only_where_it_must_be(here: Path) -> None:
 
     def is_run() -> bool:
         """Run the row, and return True if its step was run and not skipped."""
-        log = reproduce(here, *BM25).stderr
+        log = reproduce_bm25(here).stderr
         assert ("running: " in log) != (f"already done: {output}" in log)
         return "running: " in log
 
     shard = next((here / "release" / "corpus").iterdir())
     moved_shard = here / "shard"
     shard.rename(moved_shard)
-    log = reproduce(here, *BM25, code=1).stderr
+    log = reproduce_bm25(here, code=1).stderr
     assert "error: this step failed with exit code 1: python -m baselines bm25" in log
     moved_shard.rename(shard)
     assert is_run()
@@ -283,7 +288,7 @@ def test_a_step_is_run_again_only_where_it_must_be(here: Path) -> None:
 
 
 def test_the_test_split_ends_in_predictions_and_says_so_first(here: Path) -> None:
-    done = reproduce(here, *BM25, "--split", "test")
+    done = reproduce_bm25(here, "--split", "test")
     assert done.stderr.index("has no labels of the test split") < done.stderr.index("running: ")
     path = here / "out" / "predictions" / "table4.bm25.test" / "predictions" / "bm25.test.json"
     assert done.stdout == f"predictions of the test split, Table 4, bm25: {path}\n"
@@ -370,7 +375,7 @@ def test_a_setting_replaces_an_option_of_a_step(tmp_path: Path) -> None:
 def test_a_wrong_setting_of_a_step_is_named(tmp_path: Path, setting: str, message: str) -> None:
     path = tmp_path / "settings.toml"
     path.write_text(f"[options.bm25]\n{setting}\n")
-    done = reproduce(tmp_path, *BM25, "--dry-run", "--settings", path, code=1)
+    done = reproduce_bm25(tmp_path, "--dry-run", "--settings", path, code=1)
     assert done.error == f"{path}: options.bm25: {message}"
 
 

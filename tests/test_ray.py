@@ -13,8 +13,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from commands import SAMPLE, process
-from test_release import tree
+from commands import SAMPLE, process, tree
 
 from builders.core import jobs_ray as ray_engine
 from builders.core.errors import InputError
@@ -31,6 +30,7 @@ cluster_utils = pytest.importorskip("ray.cluster_utils")
 CHAR = Options(unit="char")
 BLOCKS = 13  # number of blocks of 32 KB in the rows below
 STORE_MB = 80  # of a node's object store; Ray's minimum is 75
+CALLS_BEFORE_DEATH = 3  # calls of a function until its worker is killed
 
 
 class Cluster:
@@ -51,8 +51,8 @@ class Cluster:
     def add(self) -> Any:
         return self._cluster.add_node(**self._node)
 
-    def kill(self, node: Any) -> None:
-        self._cluster.remove_node(node, allow_graceful=False)
+    def kill(self, lost_node: Any) -> None:
+        self._cluster.remove_node(lost_node, allow_graceful=False)
 
     def stop(self) -> None:
         self._cluster.shutdown()
@@ -66,11 +66,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         monkeypatch.setenv("RAY_enable_worker_prestart", "0")  # a build cannot use these processes
         monkeypatch.setenv("RAY_prestart_worker_first_driver", "0")
         monkeypatch.setenv("RAY_num_workers_soft_limit", "4")  # so that one test does not end workers of another
-        started = Cluster(folder)
+        started_cluster = Cluster(folder)
         ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the nodes do not have this file
-        with RayEngine(started.address):  # one connection for all tests, because its processes are reused
-            yield started
-        started.stop()
+        with RayEngine(started_cluster.address):  # one connection for all tests, because its processes are reused
+            yield started_cluster
+        started_cluster.stop()
 
 
 @pytest.fixture
@@ -81,19 +81,20 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def rows(tmp_path: Path) -> Path:
-    folder = tmp_path / "rows"
-    shutil.copytree(SAMPLE, folder)
-    plain = folder / "search.dev.json"
-    (folder / "zhidao.dev.json.gz").write_bytes(gzip.compress(plain.read_bytes()))
-    return folder
+    rows_folder = tmp_path / "rows"
+    shutil.copytree(SAMPLE, rows_folder)
+    plain_path = rows_folder / "search.dev.json"
+    (rows_folder / "zhidao.dev.json.gz").write_bytes(gzip.compress(plain_path.read_bytes()))
+    return rows_folder
 
 
-def local(rows: Path, out: Path, options: Options) -> dict[str, str]:
+def build_locally(rows: Path, out: Path, options: Options) -> dict[str, str]:
+    """Build a release by the local engine, and return the hashes of its files."""
     build_from_raw(raw.find_sources([rows]), out, options)
     return tree(out)
 
 
-class Watched(RayEngine):
+class WatchedEngine(RayEngine):
     """Record every finished call in ``folder``, and kill the worker at the third call of each function."""
 
     def __init__(self, address: str, folder: Path) -> None:
@@ -101,20 +102,24 @@ class Watched(RayEngine):
         self.folder = folder
 
     def map(self, function: Any, tasks: Iterable[Any]) -> Iterator[Any]:
-        folder = self.folder / getattr(function, "func", function).__name__
-        folder.mkdir(parents=True)
-        return super().map(functools.partial(_watched, function, folder), tasks)
+        # A partial function has its name in the function that it wraps.
+        function_name = getattr(function, "func", function).__name__
+        calls_folder = self.folder / function_name
+        calls_folder.mkdir(parents=True)
+        return super().map(functools.partial(_call_and_record, function, calls_folder), tasks)
 
-    def calls(self, name: str) -> int:
-        return len([path for path in (self.folder / name).iterdir() if path.name != "death"])
+    def count_calls(self, function_name: str) -> int:
+        return len([path for path in (self.folder / function_name).iterdir() if path.name != "death"])
 
 
-def _watched(function: Any, folder: Path, task: Any) -> Any:
+def _call_and_record(function: Any, calls_folder: Path, task: Any) -> Any:
+    """Call the function, record the call as a file, and kill this process once, at the third call."""
     result = function(task)
-    (folder / uuid4().hex).touch()
-    if len(list(folder.iterdir())) >= 3:
+    (calls_folder / uuid4().hex).touch()
+    if len(list(calls_folder.iterdir())) >= CALLS_BEFORE_DEATH:
+        # The file can be created only once, so that only one worker dies.
         with contextlib.suppress(FileExistsError):
-            (folder / "death").touch(exist_ok=False)
+            (calls_folder / "death").touch(exist_ok=False)
             os.kill(os.getpid(), signal.SIGKILL)
     return result
 
@@ -122,27 +127,29 @@ def _watched(function: Any, folder: Path, task: Any) -> Any:
 @pytest.mark.usefixtures("small_parts")
 def test_a_lost_machine_and_killed_workers_and_driver(cluster: Cluster, rows: Path, tmp_path: Path) -> None:
     sources = raw.find_sources([rows])
-    node = cluster.add()
+    third_node = cluster.add()
 
-    class Killed(Watched):
+    class InterruptedEngine(WatchedEngine):
+        """Lose a machine after some results, and stop the driver after some more."""
+
         def map(self, function: Any, tasks: Iterable[Any]) -> Iterator[Any]:
             for number, result in enumerate(super().map(function, tasks)):
                 if number == 5:
-                    cluster.kill(node)
+                    cluster.kill(third_node)
                 if number == 9:
                     raise KeyboardInterrupt
                 yield result
 
-    with Killed(cluster.address, tmp_path / "first") as engine, pytest.raises(KeyboardInterrupt):
+    with InterruptedEngine(cluster.address, tmp_path / "first") as engine, pytest.raises(KeyboardInterrupt):
         build_from_raw(sources, tmp_path / "ray", CHAR, engine=engine)
     assert not tree(tmp_path / "ray")
     # Ten results have arrived. Some of the four to six running tasks may also be finished.
-    assert engine.calls("label_block") >= 10
-    with Watched(cluster.address, tmp_path / "second") as engine:
+    assert engine.count_calls("label_block") >= 10
+    with WatchedEngine(cluster.address, tmp_path / "second") as engine:
         build_from_raw(sources, tmp_path / "ray", CHAR, engine=engine)
     # Ray may run a task twice after the loss of its machine.
-    assert engine.calls("label_block") <= BLOCKS - 8
-    assert tree(tmp_path / "ray") == local(rows, tmp_path / "out", CHAR)
+    assert engine.count_calls("label_block") <= BLOCKS - 8
+    assert tree(tmp_path / "ray") == build_locally(rows, tmp_path / "out", CHAR)
 
 
 def test_a_task_that_kills_every_process_ends_the_build(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,8 +166,9 @@ def test_machines_with_other_packages_are_refused(cluster: Cluster, monkeypatch:
 
 
 def test_a_wrong_address_is_one_error(tmp_path: Path) -> None:
-    at = ("--engine", "ray", "--ray-address", "127.0.0.1:1")
+    ray_options = ["--engine", "ray", "--ray-address", "127.0.0.1:1"]
+    words = ["release", "--quiet", *ray_options, "--raw", SAMPLE, "--out", tmp_path / "out"]
     # A new process, because this one is connected to a cluster.
-    done = process("builders", "release", "--quiet", *at, "--raw", SAMPLE, "--out", tmp_path / "out", code=1)
+    done = process("builders", *words, code=1)
     assert done.error.startswith("no Ray cluster answers at 127.0.0.1:1 (")
     assert not list(tmp_path.iterdir())

@@ -41,6 +41,7 @@ BOM = b"\xef\xbb\xbf"
 
 
 def read_training(path: Path) -> list[Any]:
+    """Read training pairs of a file."""
     return list(read_training_pairs(path, Names()))
 
 
@@ -60,47 +61,51 @@ READERS: dict[str, tuple[bytes, Callable[[Path], Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", READERS)
-def test_gzip_is_found_by_content(tmp_path: Path, name: str) -> None:
-    content, read = READERS[name]
-    plain, disguised, misnamed = tmp_path / "plain", tmp_path / "GZ.GZ.txt", tmp_path / "misnamed.gz"
+@pytest.mark.parametrize("reader_name", READERS)
+def test_gzip_is_found_by_content(tmp_path: Path, reader_name: str) -> None:
+    content, read_file = READERS[reader_name]
+    plain = tmp_path / "plain"
+    disguised = tmp_path / "GZ.GZ.txt"
+    misnamed = tmp_path / "misnamed.gz"
     plain.write_bytes(content)
     disguised.write_bytes(gzip.compress(content))
     misnamed.write_bytes(content)
-    assert read(disguised) == read(misnamed) == read(plain)
+    assert read_file(disguised) == read_file(misnamed) == read_file(plain)
 
 
-@pytest.mark.parametrize("name", READERS)
-def test_another_format_is_named(tmp_path: Path, name: str) -> None:
-    content, read = READERS[name]
-    path, buffer = tmp_path / "file", pa.BufferOutputStream()
-    pq.write_table(pa.table({"a": ["b"]}), buffer)
-    formats = {
+@pytest.mark.parametrize("reader_name", READERS)
+def test_another_format_is_named(tmp_path: Path, reader_name: str) -> None:
+    content, read_file = READERS[reader_name]
+    path = tmp_path / "file"
+    parquet_buffer = pa.BufferOutputStream()
+    pq.write_table(pa.table({"a": ["b"]}), parquet_buffer)
+    contents = {
         "is compressed by xz; decompress": lzma.compress(content),
         "is compressed by bzip2; decompress": bz2.compress(content),
         "is compressed by Zstandard; decompress": pa.compress(content, "zstd", asbytes=True),
         "is gzipped twice": gzip.compress(gzip.compress(content)),
         "UTF-16; save the file as UTF-8": content.decode().encode("utf-16"),
-        "Parquet|one of query, question": buffer.getvalue().to_pybytes(),
+        "Parquet|one of query, question": parquet_buffer.getvalue().to_pybytes(),
     }
-    for problem, written in formats.items():
-        path.write_bytes(written)
-        with pytest.raises(InputError, match=problem) as error:
-            read(path)
-        assert str(path) in str(error.value) and "\n" not in str(error.value)
+    for message, foreign_content in contents.items():
+        path.write_bytes(foreign_content)
+        with pytest.raises(InputError, match=message) as error:
+            read_file(path)
+        assert str(path) in str(error.value)
+        assert "\n" not in str(error.value)
 
 
 def test_chinese_text_in_gb18030_is_named_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "pairs.jsonl"
-    path.write_bytes(
-        b'{"query": "a", "pos": ["b"]}\n' + '{"query": "今天天气怎么样", "pos": ["很好"]}\n'.encode("gb18030")
-    )
+    first_line = b'{"query": "a", "pos": ["b"]}\n'
+    second_line = '{"query": "今天天气怎么样", "pos": ["很好"]}\n'.encode("gb18030")
+    path.write_bytes(first_line + second_line)
     with pytest.raises(InputError, match=r"pairs.jsonl:2: .*found GB18030; save the file as UTF-8"):
         read_training(path)
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "problem"),
+    ("reader_name", "content", "message"),
     [
         ("run", b'[{"query": "q"}]', "JSON list; expected 6 columns"),
         ("qrels", b'[{"query": "q"}]', "JSON list; expected TREC qrels"),
@@ -115,11 +120,12 @@ def test_chinese_text_in_gb18030_is_named_with_its_line(tmp_path: Path) -> None:
         ("SQuAD", b'[{"paragraphs": []}]', r"a JSON object \(data\), found a JSON list; expected SQuAD"),
     ],
 )
-def test_another_form_or_encoding_is_named(tmp_path: Path, name: str, content: bytes, problem: str) -> None:
+def test_another_form_or_encoding_is_named(tmp_path: Path, reader_name: str, content: bytes, message: str) -> None:
     path = tmp_path / "file.json"
     path.write_bytes(content)
-    with pytest.raises(InputError, match=problem):
-        READERS[name][1](path)
+    _, read_file = READERS[reader_name]
+    with pytest.raises(InputError, match=message):
+        read_file(path)
 
 
 def test_a_utf16_table_is_named_and_a_blank_line_before_the_header_is_skipped(tmp_path: Path) -> None:
@@ -152,12 +158,16 @@ def test_a_query_that_occurs_twice_in_predictions_is_an_error_with_its_line(tmp_
 @pytest.mark.parametrize("in_one_file", [True, False])
 def test_negatives_of_several_lines_and_files_are_joined(tmp_path: Path, in_one_file: bool) -> None:
     release = open_release(make_release(tmp_path / "release"))
-    query = md5(QUESTIONS["train"][0])
-    lines = [json.dumps({"query-id": query, "negative-ids": [md5(TEXTS[number])]}) for number in (1, 2)]
-    contents = ["\n".join(lines)] if in_one_file else lines
-    paths = [tmp_path / f"{number}.jsonl" for number in range(len(contents))]
-    for path, content in zip(paths, contents, strict=True):
+    query_id = md5(QUESTIONS["train"][0])
+    lines = []
+    for text in (TEXTS[1], TEXTS[2]):
+        lines.append(json.dumps({"query-id": query_id, "negative-ids": [md5(text)]}))
+    file_contents = ["\n".join(lines)] if in_one_file else lines
+    paths = []
+    for number, content in enumerate(file_contents):
+        path = tmp_path / f"{number}.jsonl"
         path.write_text(content)
+        paths.append(path)
     recipe = read_recipe("de-bm25-neg", ["data.negatives_per_positive=2"])
     pairs = read_pairs(release, recipe, open_passages(release, keep=tmp_path / "keep"), paths)
     assert sorted(pairs.negatives[0].tolist()) == [1, 2]
@@ -166,45 +176,58 @@ def test_negatives_of_several_lines_and_files_are_joined(tmp_path: Path, in_one_
 
 def test_a_missing_negative_is_named_with_its_own_line(tmp_path: Path) -> None:
     release = open_release(make_release(tmp_path / "release"))
-    path, query = tmp_path / "negatives.jsonl", md5(QUESTIONS["train"][0])
-    lines = [json.dumps({"query-id": query, "negative-ids": [each]}) for each in (md5(TEXTS[1]), "unknown")]
+    path = tmp_path / "negatives.jsonl"
+    lines = []
+    for passage_id in (md5(TEXTS[1]), "unknown"):
+        lines.append(json.dumps({"query-id": md5(QUESTIONS["train"][0]), "negative-ids": [passage_id]}))
     path.write_text("\n".join(lines))
+    passages = open_passages(release, keep=tmp_path / "keep")
     with pytest.raises(InputError, match=r"negatives.jsonl:2: .*unknown"):
-        read_pairs(release, read_recipe("de-bm25-neg"), open_passages(release, keep=tmp_path / "keep"), [path])
+        read_pairs(release, read_recipe("de-bm25-neg"), passages, [path])
 
 
-def squad(tmp_path: Path, *questions: dict[str, Any]) -> dict[str, Any]:
+def read_squad_questions(tmp_path: Path, *questions: dict[str, Any]) -> tuple[list[str], dict[str, int]]:
     """Return the queries of train, and the counts of the input, for questions about one paragraph."""
     path = tmp_path / "train.json"
-    good = {"question": "有答案的", "answers": [{"text": "雨", "answer_start": 0}]}
-    paragraph = {"context": "上海的春天多雨", "qas": [good, *questions]}
+    answered_question = {"question": "有答案的", "answers": [{"text": "雨", "answer_start": 0}]}
+    paragraph = {"context": "上海的春天多雨", "qas": [answered_question, *questions]}
     path.write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}), encoding="utf-8")
     collection = read_squad({"train": [Source(path, None, path.name)]})
-    return {"queries": [*collection.queries["train"]], **collection.read}
+    return list(collection.queries["train"]), collection.read
 
 
 @pytest.mark.parametrize("answers", [[], {"text": [], "answer_start": []}, [{"text": " "}], [""], [None], ""])
 def test_a_question_with_empty_answers_is_skipped_and_counted(tmp_path: Path, answers: Any) -> None:
-    found = squad(tmp_path, {"question": "无答案的", "answers": answers})
-    assert found["queries"] == ["有答案的"]
-    assert (found["unanswered"], found["impossible"]) == (1, 0)
+    queries, counts = read_squad_questions(tmp_path, {"question": "无答案的", "answers": answers})
+    assert queries == ["有答案的"]
+    assert (counts["unanswered"], counts["impossible"]) == (1, 0)
 
 
 def test_questions_without_the_key_answers_stay_and_blank_questions_are_counted(tmp_path: Path) -> None:
-    found = squad(tmp_path, {"question": "未公布答案的"}, {"question": " "}, {"question": "空", "answers": None})
-    assert found["queries"] == ["有答案的", "未公布答案的", "空"]
-    assert found["blank_questions"] == 1 and "unanswered" not in found
+    without_answers = {"question": "未公布答案的"}
+    blank_question = {"question": " "}
+    null_answers = {"question": "空", "answers": None}
+    queries, counts = read_squad_questions(tmp_path, without_answers, blank_question, null_answers)
+    assert queries == ["有答案的", "未公布答案的", "空"]
+    assert counts["blank_questions"] == 1
+    assert "unanswered" not in counts
 
 
 def test_titles_and_grades_of_a_copy_are_counted(tmp_path: Path) -> None:
-    copy = tmp_path / "copy"
-    (copy / "qrels").mkdir(parents=True)
-    passages = [{"_id": md5(text), "title": title, "text": text} for text, title in (("雨", "天气"), ("雪", ""))]
-    (copy / "CORPUS.JSONL").write_text("\n".join(map(json.dumps, passages)))
-    (copy / "queries.jsonl").write_text(json.dumps({"_id": "q", "text": "问"}))
-    judged = [{"query-id": "q", "corpus-id": md5(text), "score": score} for text, score in (("雨", 2), ("雪", 1))]
-    (copy / "qrels" / "dev.jsonl").write_text("\n".join(map(json.dumps, judged)))
-    counts = build_copy([str(copy)], tmp_path / "release")["copy"]["findings"]
+    copy_folder = tmp_path / "copy"
+    (copy_folder / "qrels").mkdir(parents=True)
+    passages = [
+        {"_id": md5("雨"), "title": "天气", "text": "雨"},
+        {"_id": md5("雪"), "title": "", "text": "雪"},
+    ]
+    judgments = [
+        {"query-id": "q", "corpus-id": md5("雨"), "score": 2},
+        {"query-id": "q", "corpus-id": md5("雪"), "score": 1},
+    ]
+    (copy_folder / "CORPUS.JSONL").write_text("\n".join(map(json.dumps, passages)))
+    (copy_folder / "queries.jsonl").write_text(json.dumps({"_id": "q", "text": "问"}))
+    (copy_folder / "qrels" / "dev.jsonl").write_text("\n".join(map(json.dumps, judgments)))
+    counts = build_copy([str(copy_folder)], tmp_path / "release")["copy"]["findings"]
     assert counts["passages with a title (dropped)"] == 1
     assert counts["judgments of dev with another grade than 1 (stored as 1)"] == 1
 
@@ -222,18 +245,17 @@ def test_an_exported_run_has_no_mark_and_no_blank_line_and_its_hits_are_counted(
 
 @pytest.mark.parametrize("name", ["run[1]", "run*", "run?", "back\\slash", "_id=5", "text=1", "~run", "{run1,runx}"])
 def test_a_release_in_a_folder_with_any_name_is_read_itself(tmp_path: Path, name: str) -> None:
-    plain, odd = tmp_path / "plain", tmp_path / name
-    decoys = {key: rows[:1] for key, rows in tables().items()}
+    decoys = {config: rows[:1] for config, rows in tables().items()}
     for sibling in ("run1", "runx"):  # patterns would match these folders
         make_release(tmp_path / sibling, decoys)
     outputs = []
-    for folder in (plain, odd):
+    for folder in (tmp_path / "plain", tmp_path / name):
         release = open_release(make_release(folder))
         out = tmp_path / f"export of {folder.name}"
         export(release, "flagembedding", out)
-        files = {path.name: path.read_bytes() for path in out.rglob("*.jsonl")}
+        exported_files = {path.name: path.read_bytes() for path in out.rglob("*.jsonl")}
         findings = [(finding.test, finding.where, finding.count) for finding in check(release).findings]
-        outputs.append((files, findings))
+        outputs.append((exported_files, findings))
     assert outputs[0] == outputs[1]
 
 

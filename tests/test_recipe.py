@@ -48,8 +48,9 @@ OFFICIAL = {  # values of the official code; batches count the rows of all GPUs
 def test_the_official_recipes_hold_the_values_of_the_official_code(name: str) -> None:
     recipe = read_recipe(name)
     model, data, train = recipe.model, recipe.data, recipe.train
-    found = (model.kind, train.batch, train.epochs, train.learning_rate, train.warmup, train.schedule)
-    assert (*found, train.weight_decay, model.towers, model.outputs, train.adversarial) == OFFICIAL[name]
+    schedule_values = (model.kind, train.batch, train.epochs, train.learning_rate, train.warmup, train.schedule)
+    other_values = (train.weight_decay, model.towers, model.outputs, train.adversarial)
+    assert schedule_values + other_values == OFFICIAL[name]
     assert (model.start, model.inputs, data.negatives) == ("nghuyong/ernie-1.0-base-zh", "official", "release")
     assert (data.negatives_per_positive, data.rows, train.clip, train.seed) == (4, "one-negative", 1.0, 1)
     assert (data.query_length, data.passage_length) == (32, 384)
@@ -59,27 +60,43 @@ def test_the_official_recipes_hold_the_values_of_the_official_code(name: str) ->
 def test_recipes_hold_the_values_of_the_paper(name: str) -> None:
     recipe = read_recipe(name)
     train = recipe.train
-    found = (recipe.model.kind, train.batch, train.epochs, train.learning_rate, train.warmup)
-    assert (*found, recipe.model.start, recipe.data.set) == PAPER[name]
+    training_values = (recipe.model.kind, train.batch, train.epochs, train.learning_rate, train.warmup)
+    start_and_set = (recipe.model.start, recipe.data.set)
+    assert training_values + start_and_set == PAPER[name]
     assert recipe.data.negatives_per_positive == 4
     assert (recipe.data.query_length, recipe.data.passage_length) == (32, 384)
     assert (recipe.data.split, recipe.data.rows) == ("train", "one-negative")
 
 
+RETRIEVERS = ("de-bm25-neg", "de-bert", "de-roberta", "de-macbert")
+
+
+def values_but_seed_and_name(name: str) -> dict[str, Any]:
+    """Return the values of a recipe's scratch variant, with one seed and no name."""
+    values = read_recipe(f"{name}-scratch", ["train.seed=0"]).resolved()
+    return values | {"name": ""}
+
+
 def test_every_recipe_has_one_for_machines_without_pretrained_weights() -> None:
-    others = {"mlm-scratch", "static", "question-matching", "question-matching-cpu", "question-matching-scratch"}
-    assert set(names()) == {*PAPER, *OFFICIAL, *(f"{name}-scratch" for name in PAPER), *others}
+    small_recipes = {"mlm-scratch", "static", "question-matching", "question-matching-cpu", "question-matching-scratch"}
+    scratch_recipes = {f"{name}-scratch" for name in PAPER}
+    assert set(names()) == set(PAPER) | set(OFFICIAL) | scratch_recipes | small_recipes
     assert read_recipe("mlm-scratch").model.start == "scratch"
     for name in PAPER:
-        paper, scratch = read_recipe(name), read_recipe(f"{name}-scratch")
+        paper = read_recipe(name)
+        scratch = read_recipe(f"{name}-scratch")
         assert (scratch.model.kind, scratch.data.set) == (paper.model.kind, paper.data.set)
-        start = paper.model.start
-        assert scratch.model.start == (f"{start}-scratch" if start.startswith("recipe:") else "recipe:mlm-scratch")
-    retrievers = ("de-bm25-neg", "de-bert", "de-roberta", "de-macbert")  # differ only by their seeds
-    for pool in (retrievers, [name for name in PAPER if name.startswith("ce-pool-")]):
+        # A start that is a recipe stays one. A pretrained start becomes the model that is trained from scratch.
+        if paper.model.start.startswith("recipe:"):
+            assert scratch.model.start == f"{paper.model.start}-scratch"
+        else:
+            assert scratch.model.start == "recipe:mlm-scratch"
+    # The recipes of a pool differ only by their seeds.
+    for pool in (RETRIEVERS, [name for name in PAPER if name.startswith("ce-pool-")]):
         seeds = {read_recipe(f"{name}-scratch").train.seed for name in pool}
-        others = [read_recipe(f"{name}-scratch", ["train.seed=0"]).resolved() for name in pool]
-        assert len(seeds) == 4 and all(each | {"name": ""} == others[0] | {"name": ""} for each in others)
+        assert len(seeds) == 4
+        first_values = values_but_seed_and_name(pool[0])
+        assert all(values_but_seed_and_name(name) == first_values for name in pool)
 
 
 def test_a_recipe_takes_over_the_values_of_the_one_that_it_is_like(tmp_path: Path) -> None:
@@ -87,22 +104,22 @@ def test_a_recipe_takes_over_the_values_of_the_one_that_it_is_like(tmp_path: Pat
     path.write_text('like = "ce-pool-bert-scratch"\n[train]\nepochs = 9\n[model]\nstart = "./x"\n')
     expected = read_recipe("ce-bm25-neg-scratch", ["train.seed=1", "train.epochs=9", "model.start=./x"])
     assert read_recipe(str(path)).resolved() | {"name": ""} == expected.resolved() | {"name": ""}
-    for wrong in ('"ce-bm26"', '"../x"', "3", "[[1]]"):
-        path.write_text(f"like = {wrong}\n")
+    for wrong_value in ('"ce-bm26"', '"../x"', "3", "[[1]]"):
+        path.write_text(f"like = {wrong_value}\n")
         with pytest.raises(InputError, match=re.escape(f"{path}: like: expected one of ce-bm25-neg, ")):
             read_recipe(str(path))
 
 
 def test_an_override_is_read_as_the_value_that_its_key_takes() -> None:
-    found = read_recipe("de-bm25-neg", ["train.batch=64", "train.learning_rate=1", "model.start=/x", "train.seed=7"])
-    assert (found.train.batch, found.train.learning_rate, found.model.start, found.train.seed) == (64, 1.0, "/x", 7)
-    assert found.train.epochs == 10
-    assert found.resolved()["train"]["batch"] == 64
+    recipe = read_recipe("de-bm25-neg", ["train.batch=64", "train.learning_rate=1", "model.start=/x", "train.seed=7"])
+    assert (recipe.train.batch, recipe.train.learning_rate, recipe.model.start, recipe.train.seed) == (64, 1.0, "/x", 7)
+    assert recipe.train.epochs == 10
+    assert recipe.resolved()["train"]["batch"] == 64
     assert read_recipe("mlm-scratch", ["scratch.layers=2"]).resolved()["scratch"]["layers"] == 2
 
 
 @pytest.mark.parametrize(
-    ("name", "override", "said"),
+    ("name", "override", "message"),
     [
         ("de-bm25-neg", "train.batsch=3", "unknown key 'batsch'; expected batch, epochs"),
         ("de-bm25-neg", "train.batch=0", "expected `int` >= 1"),
@@ -117,8 +134,8 @@ def test_an_override_is_read_as_the_value_that_its_key_takes() -> None:
         ("de-ccovid", "data.negatives=release", "data.negatives: official negatives exist only for the set main, not"),
     ],
 )
-def test_an_override_that_does_not_fit_is_one_error(name: str, override: str, said: str) -> None:
-    with pytest.raises(InputError, match=re.escape(said)):
+def test_an_override_that_does_not_fit_is_one_error(name: str, override: str, message: str) -> None:
+    with pytest.raises(InputError, match=re.escape(message)):
         read_recipe(name, [override])
 
 
@@ -126,14 +143,18 @@ def test_a_training_reports_to_installed_libraries(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("baselines.train.recipe.find_spec", {"tensorboardX", "wandb"}.__contains__)
     auto = read_recipe("static")
     assert auto.train.loggers() == ["tensorboard"]
-    for value, expected in (("none", []), ("wandb", ["wandb"]), ("tensorboard,wandb", ["tensorboard", "wandb"])):
+    loggers_by_value = {"none": [], "wandb": ["wandb"], "tensorboard,wandb": ["tensorboard", "wandb"]}
+    for value, loggers in loggers_by_value.items():
         recipe = read_recipe("static", [f"train.report_to={value}"])
-        assert recipe.train.loggers() == expected and recipe.resolved() == auto.resolved()  # resumes the same training
+        assert recipe.train.loggers() == loggers
+        assert recipe.resolved() == auto.resolved()  # resumes the same training
     with pytest.raises(InputError, match=r"report_to: trackio is not installed; run `pip install trackio`"):
         read_recipe("static", ["train.report_to=wandb,trackio"]).train.loggers()
 
 
-LINES = [json.dumps({"query-id": md5(q), "negative-ids": [md5(TEXTS[4])]}) + "\n" for q in QUESTIONS["train"]]
+NEGATIVE_LINES = [
+    json.dumps({"query-id": md5(question), "negative-ids": [md5(TEXTS[4])]}) + "\n" for question in QUESTIONS["train"]
+]
 SMALL = ["train.batch=4", "train.max_steps=2", "train.evaluations=1", "train.saves=0"]
 SMALL += ["data.passage_length=24", "data.query_length=12", "data.negatives_per_positive=1"]
 
@@ -142,24 +163,38 @@ class World:
     """A release, a starting checkpoint, negatives and a run. ``train`` runs the command on them."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.out = folder, folder / "models" / "out"
+        self.folder = folder
+        self.out = folder / "models" / "out"
         self.release = make_release(folder / "release")
         self.start = write_bert(folder / "bert")
         self.negatives = folder / "negatives.jsonl"
-        self.negatives.write_text("".join(LINES), encoding="utf-8")
+        self.negatives.write_text("".join(NEGATIVE_LINES), encoding="utf-8")
         self.run = folder / "dev.run"
-        write_run(self.run, [(md5(q), [(md5(TEXTS[4]), 1.0)]) for q in QUESTIONS["dev"]])
+        write_run(self.run, [(md5(question), [(md5(TEXTS[4]), 1.0)]) for question in QUESTIONS["dev"]])
 
     def train(self, *words: object, recipe: str = "ce-bm25-neg-scratch", code: int | None = 0, **set: object) -> Done:
         """Run `train` with ``words`` after the usual options. The word ``-NAME`` removes the option ``--NAME``."""
-        given: dict[str, object] = {"release": self.release, "out": self.out, "start": self.start}
-        given |= {"negatives": self.negatives, "device": "cpu", "cache": self.folder / "cache"}
-        dropped = {str(word)[1:] for word in words if str(word)[0] == "-" and str(word)[1:] in given}
-        options = [word for name, value in given.items() if name not in dropped for word in (f"--{name}", value)]
-        values = [*SMALL, *(f"train.{key}={value}" for key, value in set.items())]
-        options += [word for value in values for word in ("--set", value)]
-        more = [word for word in words if str(word)[1:] not in dropped]
-        return run("baselines", "train", recipe, *options, *more, code=code)
+        usual_options: dict[str, object] = {
+            "release": self.release,
+            "out": self.out,
+            "start": self.start,
+            "negatives": self.negatives,
+            "device": "cpu",
+            "cache": self.folder / "cache",
+        }
+        later_words = []
+        for word in words:
+            name = str(word)[1:]
+            if str(word)[0] == "-" and name in usual_options:
+                del usual_options[name]
+            else:
+                later_words.append(word)
+        options: list[object] = []
+        for name, value in usual_options.items():
+            options += [f"--{name}", value]
+        for setting in SMALL + [f"train.{key}={value}" for key, value in set.items()]:
+            options += ["--set", setting]
+        return run("baselines", "train", recipe, *options, *later_words, code=code)
 
 
 @pytest.fixture
@@ -171,7 +206,7 @@ DE, CE, PAIRS = "de-bm25-neg-scratch", "ce-bm25-neg-scratch", "question-matching
 
 
 @pytest.mark.parametrize(
-    ("recipe", "words", "said"),
+    ("recipe", "words", "message"),
     [
         (CE, ["--out", "{full}"], "exists and is not a checkpoint; expected"),
         (CE, ["--set", "data.passage_length=600"], "data.passage_length = 600: expected at most 512 tokens"),
@@ -187,14 +222,17 @@ DE, CE, PAIRS = "de-bm25-neg-scratch", "ce-bm25-neg-scratch", "question-matching
         (PAIRS, ["--pairs", "{pairs}", "-release", "-negatives"], "expected pairs with label 0 and pairs with label 1"),
     ],
 )
-def test_bad_input_is_one_error(world: World, recipe: str, words: list[str], said: str) -> None:
-    (full := world.folder / "full").mkdir()
-    (full / "thesis.txt").write_text("mine", encoding="utf-8")
-    pairs = world.folder / "pairs.tsv"
-    pairs.write_text("text1\ttext2\tlabel\n" + "".join(f"甲{n}\t乙\t1\n" for n in range(40)), encoding="utf-8")
-    given = [word.format(folder=world.folder, full=full, pairs=pairs) for word in words]
-    assert said in error_of(world.train(*given, recipe=recipe, code=1))
-    assert [path.name for path in full.iterdir()] == ["thesis.txt"]
+def test_bad_input_is_one_error(world: World, recipe: str, words: list[str], message: str) -> None:
+    full_folder = world.folder / "full"
+    full_folder.mkdir()
+    (full_folder / "thesis.txt").write_text("mine", encoding="utf-8")
+    pairs_path = world.folder / "pairs.tsv"
+    pair_lines = [f"甲{number}\t乙\t1\n" for number in range(40)]
+    pairs_path.write_text("text1\ttext2\tlabel\n" + "".join(pair_lines), encoding="utf-8")
+    options = [word.format(folder=world.folder, full=full_folder, pairs=pairs_path) for word in words]
+    done = world.train(*options, recipe=recipe, code=1)
+    assert message in error_of(done)
+    assert [path.name for path in full_folder.iterdir()] == ["thesis.txt"]
     assert not world.out.parent.exists() or not list(world.out.parent.iterdir())
 
 
@@ -213,11 +251,20 @@ def test_a_training_that_left_no_state_locks_no_other(world: World) -> None:
 
 
 def test_from_python_the_result_is_the_checkpoint(world: World) -> None:
-    options: dict[str, Any] = {"release": world.release, "start": str(world.start), "negatives": [world.negatives]}
     for _ in range(2):  # the second call finds the finished training
-        found = train_model("ce-bm25-neg-scratch", out=world.out, set=SMALL, device="cpu", **options)
-        assert Path(found) == world.out and found.open().training["steps"] == 2
-        assert found.report is not None and found.report.value["steps"] == 2
+        checkpoint = train_model(
+            "ce-bm25-neg-scratch",
+            release=world.release,
+            start=str(world.start),
+            negatives=[world.negatives],
+            out=world.out,
+            set=SMALL,
+            device="cpu",
+        )
+        assert Path(checkpoint) == world.out
+        assert checkpoint.open().training["steps"] == 2
+        assert checkpoint.report is not None
+        assert checkpoint.report.value["steps"] == 2
 
 
 def test_the_recipes_are_listed_with_a_sentence_each() -> None:
@@ -231,7 +278,7 @@ def test_the_recipes_are_listed_with_a_sentence_each() -> None:
 
 @pytest.fixture
 def done_from_the_hub(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
-    _hub(monkeypatch, "a1" * 20)
+    simulate_hub(monkeypatch, "a1" * 20)
     world.train()
     record = json.loads(record_path(world.out).read_text(encoding="utf-8"))
     record["options"]["start"] = "org/name"
@@ -240,28 +287,30 @@ def done_from_the_hub(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     return world
 
 
-def _hub(monkeypatch: pytest.MonkeyPatch, commit: str | None) -> None:
+def simulate_hub(monkeypatch: pytest.MonkeyPatch, commit: str | None) -> None:
     """Simulate a hub with this commit of every model. None: the hub is unreachable, and the cache is empty."""
 
-    def answer(model: str, *_: Any) -> str | None:
+    def return_commit(model: str, *_: Any) -> str | None:
         if Path(model).is_dir():
             return None
         if commit is None:
             raise InputError("there is no hub")
         return commit
 
-    monkeypatch.setattr("baselines.train.training_job.model_commit", answer)
+    monkeypatch.setattr("baselines.train.training_job.model_commit", return_commit)
 
 
 def test_a_finished_training_depends_on_the_commit(done_from_the_hub: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    begun: list[Any] = []
-    monkeypatch.setattr("baselines.train.training.train_checkpoint", begun.append)
+    trainings: list[Any] = []
+    monkeypatch.setattr("baselines.train.training.train_checkpoint", trainings.append)
     monkeypatch.setattr("baselines.train.training.record_finished", lambda *_, **__: None)
-    for commit, count in ((None, 0), ("a1" * 20, 0), ("b2" * 20, 1)):
-        _hub(monkeypatch, commit)
-        said = done_from_the_hub.train("--start", "org/name").stderr
-        assert ("already done" in said) == (len(begun) == 0) and len(begun) == count
-        assert ("there is no hub; " in said and f"was made with the commit {'a1' * 20}" in said) == (commit is None)
+    for commit, training_count in ((None, 0), ("a1" * 20, 0), ("b2" * 20, 1)):
+        simulate_hub(monkeypatch, commit)
+        log = done_from_the_hub.train("--start", "org/name").stderr
+        assert len(trainings) == training_count
+        assert ("already done" in log) == (not trainings)
+        has_warning = "there is no hub; " in log and f"was made with the commit {'a1' * 20}" in log
+        assert has_warning == (commit is None)
 
 
 STEPS = {"max_steps": 4, "saves": 4, "evaluations": 0}  # saves a state at every step, retains two
@@ -282,36 +331,41 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> World:
     return world
 
 
-def _flip(path: Path) -> None:
+def _flip_bit(path: Path) -> None:
+    """Change the lowest bit of the byte in the middle of a file."""
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
 
 
-def _flip_both(optimizer: Path) -> None:
+def _flip_bits_of_both(optimizer: Path) -> None:
+    """Damage this file of both saved states."""
     for step in (3, 4):
-        _flip(optimizer.parents[1] / f"checkpoint-{step}" / optimizer.name)
+        _flip_bit(optimizer.parents[1] / f"checkpoint-{step}" / optimizer.name)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "spoil", "step", "said"),
+    ("name", "spoil", "step", "message"),
     [
-        ("model.safetensors", _flip, 3, "checkpoint-4 cannot be used (model.safetensors has the SHA-256"),
+        ("model.safetensors", _flip_bit, 3, "checkpoint-4 cannot be used (model.safetensors has the SHA-256"),
         ("sealed.json", Path.unlink, 3, "checkpoint-4 cannot be used (the training was killed during the save)"),
-        ("optimizer.pt", _flip_both, None, "checkpoint-3 cannot be used (optimizer.pt has the SHA-256"),
+        ("optimizer.pt", _flip_bits_of_both, None, "checkpoint-3 cannot be used (optimizer.pt has the SHA-256"),
         ("config.json", lambda path: None, 4, ""),
     ],
 )
 def test_a_training_resumes_from_the_last_whole_state(
-    stopped: World, tmp_path: Path, name: str, spoil: Callable[[Path], object], step: int | None, said: str
+    stopped: World, tmp_path: Path, name: str, spoil: Callable[[Path], object], step: int | None, message: str
 ) -> None:
     out = tmp_path / "out"
     states = Path(shutil.copytree(stopped.folder / "stopped.training", resume.states_of(out)))
     spoil(states / "checkpoint-4" / name)
     log = stopped.train("--out", out, **STEPS).stderr
-    assert said in log and ("cannot be used" in log) == bool(said)
-    assert (f"resumed after step {step} of 4" in log) == ("resumed" in log) == (step is not None)
+    assert message in log
+    assert ("cannot be used" in log) == bool(message)
+    is_resumed = step is not None
+    assert ("resumed" in log) == is_resumed
+    assert (f"resumed after step {step} of 4" in log) == is_resumed
     assert (out / "model.safetensors").read_bytes() == (stopped.out / "model.safetensors").read_bytes()
 
 

@@ -68,26 +68,35 @@ def test_every_row_runs_from_the_hub_names_of_its_recipes(world: World, first: D
     assert max(row["seconds"] for row in rows) > 0  # some steps take less than a tenth of a second
     with_similar = world.training("ce-bm25-neg-similar")["counts"]
     assert with_similar["queries"] == world.training("ce-bm25-neg")["counts"]["queries"] + 1
-    others = ("question-matching", "static", "ce-pool", "de-bert", "de-roberta", "de-macbert")
-    of_the_tables = [name for name in names() if not name.startswith(others)]
-    for recipe in (name for name in of_the_tables if not name.endswith("-scratch")):
+    not_in_tables = ("question-matching", "static", "ce-pool", "de-bert", "de-roberta", "de-macbert")
+    for recipe in names():
+        if recipe.startswith(not_in_tables) or recipe.endswith("-scratch"):
+            continue
         training = world.training(recipe)
-        start, commit = training["about"]["start"], training["about"]["start_commit"]
         assert training["steps"] == 1
-        newest = world.commit(start) if start in (ERNIE, MBERT) else None
-        assert commit == (pinned if recipe == "mbert-supervised" else newest)
+        start = training["about"]["start"]
+        if recipe == "mbert-supervised":
+            expected_commit = pinned
+        elif start in (ERNIE, MBERT):
+            expected_commit = world.commit(start)
+        else:
+            expected_commit = None
+        assert training["about"]["start_commit"] == expected_commit
 
 
 def test_a_second_run_prints_the_same_and_runs_nothing(world: World, first: Done, pinned: str) -> None:
     again = world.reproduce(*ALL, settings=f"{SETTINGS}[mbert-supervised]\nmodel.revision = '{pinned}'\n")
-    assert ran(again) == [] and again.stdout == first.stdout
+    assert ran(again) == []
+    assert again.stdout == first.stdout
 
 
 def test_without_the_hub_and_its_cache_what_is_done_is_done(world: World, first: Done, tmp_path: Path) -> None:
-    nothing = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
-    assert ran(world.reproduce("--table", 4, **nothing)) == []
-    other = world.reproduce("--row", "de-bm25-neg", settings=f"{SETTINGS}train.seed = 5\n", code=1, **nothing)
-    assert ran(other) == [] and other.stderr.strip().endswith("model.start = DIR uses a local folder instead")
+    offline = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
+    assert ran(world.reproduce("--table", 4, **offline)) == []
+    # With another seed, the training is not finished and needs the hub.
+    new_training = world.reproduce("--row", "de-bm25-neg", settings=f"{SETTINGS}train.seed = 5\n", code=1, **offline)
+    assert ran(new_training) == []
+    assert new_training.stderr.strip().endswith("model.start = DIR uses a local folder instead")
 
 
 def test_a_branch_that_moved_is_another_start(world: World, loaded: Loaded, first: Done) -> None:
@@ -101,11 +110,11 @@ def test_a_branch_that_moved_is_another_start(world: World, loaded: Loaded, firs
 def test_a_local_path_asks_no_hub(world: World) -> None:
     start = write_ernie(world.folder / "local", TEXTS, safetensors=True)
     settings = f"{SETTINGS}[ce-bm25-neg]\nmodel.start = '{start}'\n[options.rerank]\ntop-k = 2\n"
-    row, asked = ("--row", "ce-bm25-neg-on-bm25", "--out", world.folder / "local-out"), len(world.hub.requests)
-    done = world.reproduce(*row, settings=settings)
+    requests_before = len(world.hub.requests)
+    done = world.reproduce("--row", "ce-bm25-neg-on-bm25", "--out", world.folder / "local-out", settings=settings)
     assert ran(done) == ["bm25", "bm25", "mine", "train", "rerank"]
     assert "; rerank --top-k 2" in done.stdout
-    assert world.hub.requests[asked:] == []
+    assert len(world.hub.requests) == requests_before
 
 
 def test_a_start_that_nobody_has_is_named_before_any_step_runs(world: World) -> None:
@@ -119,12 +128,13 @@ def test_a_start_that_nobody_has_is_named_before_any_step_runs(world: World) -> 
     assert not (world.folder / "none").exists()
 
 
-def from_folder(world: World, more: str = "") -> str:
+def settings_from_folder(world: World, more_settings: str = "") -> str:
+    """Return settings with which two recipes start from a local folder."""
     start = world.folder / "ernie"
     if not start.exists():
         write_ernie(start, TEXTS)
     models = [f"[{name}]\nmodel.start = '{start}'" for name in ("de-bm25-neg", "ce-de-neg")]
-    return "\n".join([SETTINGS + more, *models])
+    return "\n".join([SETTINGS + more_settings, *models])
 
 
 def test_a_training_in_several_processes_runs_under_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,42 +149,44 @@ def test_a_training_in_several_processes_runs_under_torchrun(monkeypatch: pytest
     training = Step("x", "train", {"recipe": "x", "out": "x"}, Path("x"))
     run_step(training)
     run_step(training, here=True, processes=4)
+    python = [sys.executable]
     command = ["-m", "baselines", "train", "x", "--out", "x", "--quiet"]
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
-    assert calls == [[sys.executable, *command], [sys.executable, *torchrun, *command]]
+    assert calls == [python + command, python + torchrun + command]
 
 
 def test_a_row_is_trained_in_two_processes(world: World, loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(world, "out", world.folder / "two")
-    settings = from_folder(world, '[options.train]\ndevice = "cpu"\n')
-    row = ("--row", "de-bm25-neg", "--format", "json")
-    report = json.loads(world.reproduce(*row, "--processes", 2, settings=settings, loaded=loaded).stdout)
+    settings = settings_from_folder(world, '[options.train]\ndevice = "cpu"\n')
+    words = ["--row", "de-bm25-neg", "--format", "json"]
+    done = world.reproduce(*words, "--processes", 2, settings=settings, loaded=loaded)
+    steps = json.loads(done.stdout)["steps"]
     assert world.training("de-bm25-neg")["processes"] == 2
-    steps, model = report["steps"], "models/de-bm25-neg"
-    assert steps[model]["processes"] == 2 and steps["embeddings/de-bm25-neg"]["processes"] == 1
-    assert "torch.distributed.run" in steps[model]["command"]
+    assert steps["models/de-bm25-neg"]["processes"] == 2
+    assert steps["embeddings/de-bm25-neg"]["processes"] == 1
+    assert "torch.distributed.run" in steps["models/de-bm25-neg"]["command"]
     # The result equals that of one process, so the step does not run again in one process.
-    assert ran(world.reproduce(*row, settings=settings)) == []
+    assert ran(world.reproduce(*words, settings=settings)) == []
 
 
 def test_killed_in_each_step_it_ends_the_same(world: World, loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(world, "out", world.folder / "killed")
-    text = from_folder(world).replace("max_steps = 1", "max_steps = 4").replace("saves = 0", "saves = 4")
-    row = ("--row", "ce-de-neg-on-de")
-    whole = world.reproduce(*row, settings=text, loaded=loaded)
+    settings = settings_from_folder(world).replace("max_steps = 1", "max_steps = 4").replace("saves = 0", "saves = 4")
+    row_words = ("--row", "ce-de-neg-on-de")
+    undisturbed = world.reproduce(*row_words, settings=settings, loaded=loaded)
     verbs = ["bm25", "mine", "train", "encode", "search", "rerank"]
-    assert list(dict.fromkeys(ran(whole))) == verbs
+    assert list(dict.fromkeys(ran(undisturbed))) == verbs
     shutil.move(world.out, world.folder / "undisturbed")
     shutil.rmtree(world.folder / "cache")
-    words = world.words(*row, settings=text)
+    command = world.words(*row_words, settings=settings)
     for verb in verbs:
-        last = kill_in(world, loaded, words, verb)
+        log = kill_in(world, loaded, command, verb)
         if verb == "train":
             assert list(world.out.glob("models/de-bm25-neg.training/checkpoint-*"))
         if verb == "encode":
-            assert "resumed after step" in last
-    again = world.reproduce(*row, settings=text)
-    assert again.stdout == whole.stdout and ran(again) == ["rerank"]
+            assert "resumed after step" in log
+    again = world.reproduce(*row_words, settings=settings)
+    assert again.stdout == undisturbed.stdout and ran(again) == ["rerank"]
 
 
 def kill_in(world: World, loaded: Loaded, words: list[str], verb: str) -> str:
@@ -182,21 +194,22 @@ def kill_in(world: World, loaded: Loaded, words: list[str], verb: str) -> str:
 
     A training is killed after its first state, every other step as soon as it begins.
     """
-    log = world.folder / f"{verb}.log"
-    log.touch()
-    run = loaded.start(*words, stderr=log, **world.environment())
+    log_path = world.folder / f"{verb}.log"
+    log_path.touch()
+    run = loaded.start(*words, stderr=log_path, **world.environment())
     try:
-        wait_for(lambda: f"running: python -m baselines {verb} " in log.read_text("utf-8"), run)
+        wait_for(lambda: f"running: python -m baselines {verb} " in log_path.read_text("utf-8"), run)
         if verb == "train":
             wait_for(lambda: any(world.out.glob("models/*.training/checkpoint-*/sealed.json")), run)
     finally:
         os.killpg(run.pid, signal.SIGKILL)
         code = run.wait()
     assert code == -signal.SIGKILL
-    return log.read_text("utf-8")
+    return log_path.read_text("utf-8")
 
 
 def wait_for(event: Callable[[], bool], run: Started) -> None:
+    """Wait until the event has happened, while the process runs."""
     while not event():
         assert run.poll() is None, "it ended before it was killed"
         time.sleep(0.02)
@@ -219,37 +232,39 @@ def folder(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
     folder = tmp_path_factory.mktemp("pipeline")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
-        make(folder, shared_data)
+        make_pipeline_data(folder, shared_data)
         yield folder
 
 
-def make(folder: Path, shared_data: Path) -> None:
-    release, pairs = folder / "release", shared_data / "tatoeba-cmn-eng" / "cmn.txt.gz"
-    made = folder / "data"
-    data = [sys.executable, ROOT / "benchmarks/crosslingual_data.py", "--xquad", shared_data / "xquad", "--size", "60"]
-    subprocess.run([*data, "--pairs", pairs, "--out", made], check=True, capture_output=True)
-    split = [word for name in ("train", "dev") for word in (f"--{name}", made / f"{name}.json")]
+def make_pipeline_data(folder: Path, shared_data: Path) -> None:
+    """Write a release with several sets, and the settings of tiny models."""
+    release = folder / "release"
+    data = folder / "data"
+    script = [sys.executable, ROOT / "benchmarks/crosslingual_data.py", "--xquad", shared_data / "xquad"]
+    script += ["--pairs", shared_data / "tatoeba-cmn-eng" / "cmn.txt.gz", "--size", "60", "--out", data]
+    subprocess.run(script, check=True, capture_output=True)
     for words in (
-        ["squad", *split, "--dev-size", 20],
-        ["add", "crosslingual", "--source", made / "translations.tsv", "--release", release],
+        ["squad", "--train", data / "train.json", "--dev", data / "dev.json", "--dev-size", 20],
+        ["add", "crosslingual", "--source", data / "translations.tsv", "--release", release],
         ["add", "ccovid", "--source", shared_data / "ncp-policies", "--release", release, "--test-size", 100],
         ["add", "cmedqa", "--source", shared_data / "cepilepsyqa", "--release", release, "--test-size", 100],
     ):
         run("builders", *words, "--out", release)
     scratch = "scratch.vocabulary = 1500\nscratch.layers = 1\nscratch.hidden = 32\nscratch.heads = 2\n"
     settings = TINY.format(recipe="mlm-scratch") + scratch + "scratch.feed_forward = 32\n"
-    for name in (*TRAINED, *TRIO):
+    for name in TRAINED + TRIO:
         settings += TINY.format(recipe=f"{name}-scratch") + "train.evaluations = 1\ndata.dev_passages = 50\n"
     (folder / "settings.toml").write_text(settings)
 
 
-def reproduce(folder: Path, *more: object) -> Done:
-    where = ["--release", folder / "release", "--out", folder / "runs", "--settings", folder / "settings.toml"]
-    return run("baselines", "reproduce", "--one-process", "--scratch", *where, *more)
+def reproduce_from_scratch(folder: Path, *words: object) -> Done:
+    """Reproduce every row with models from scratch."""
+    usual_words = ["--release", folder / "release", "--out", folder / "runs", "--settings", folder / "settings.toml"]
+    return run("baselines", "reproduce", "--one-process", "--scratch", *usual_words, *words)
 
 
 def test_every_row_runs(folder: Path) -> None:
-    report = json.loads(reproduce(folder, "--format", "json").stdout)
+    report = json.loads(reproduce_from_scratch(folder, "--format", "json").stdout)
     values = {(row["table"], row["row"], row["metric"]): row["ours"] for row in report["rows"]}
     assert len(values) == 3 * 11 + 4
     assert all(0 <= value <= 100 for value in values.values())
@@ -257,7 +272,7 @@ def test_every_row_runs(folder: Path) -> None:
     assert values[4, "bm25", "Recall@1"] > 50
     assert values[5, "ce-bm25-neg-on-bm25", "Recall@50"] == values[4, "bm25", "Recall@50"]
     assert values[5, "ce-de-neg-on-de", "Recall@50"] == values[4, "de-bm25-neg", "Recall@50"]
-    measured = {each["set"]: each for each in report["sets"]}
+    measured = {measured_set["set"]: measured_set for measured_set in report["sets"]}
     assert (measured["cmedqa"]["split"], measured["cmedqa"]["queries"]) == ("test", 100)
     assert (measured["ccovid"]["split"], measured["ccovid"]["queries"]) == ("test", 100)
     assert measured["crosslingual"]["queries"] >= measured["main"]["queries"] == 20

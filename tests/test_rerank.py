@@ -27,7 +27,8 @@ from baselines.retrieve import rerankers, vector_index
 from builders.store.runs import Hit, read_run, write_run
 
 Ask = Callable[..., tuple[list[list[str]], Chat]]
-BY_ID = {md5(text): text for text in [*TEXTS, *(q for questions in QUESTIONS.values() for q in questions)]}
+ALL_TEXTS = TEXTS + QUESTIONS["train"] + QUESTIONS["dev"] + QUESTIONS["test"]
+BY_ID = {md5(text): text for text in ALL_TEXTS}
 pytestmark = pytest.mark.usefixtures("own_cache")
 
 
@@ -44,32 +45,41 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_language_model(folder / "llm")
     rng = random.Random(4)
     questions = [md5(question) for question in reversed(QUESTIONS["train"])]  # not the release's order
-    rankings = [(query, [(md5(text), 1 / n) for n, text in enumerate(rng.sample(TEXTS, 6), 1)]) for query in questions]
+    rankings = []
+    for query_id in questions:
+        hits = [(md5(text), 1 / rank) for rank, text in enumerate(rng.sample(TEXTS, 6), 1)]
+        rankings.append((query_id, hits))
     write_run(folder / "first.run", rankings)
     return folder
 
 
 def rerank(world: Path, out: Path, model: object, *words: object, code: int | None = 0) -> Done:
-    first = ["--release", world / "release", "--split", "train", "--run", world / "first.run", "--out", out]
-    return run("baselines", "rerank", *first, "--model", model, *words, code=code)
+    """Re-rank the first run by the model."""
+    usual_words = ["--release", world / "release", "--split", "train", "--run", world / "first.run", "--out", out]
+    return run("baselines", "rerank", *usual_words, "--model", model, *words, code=code)
 
 
 def run_rerank(world: Path, out: Path, *words: str | Path) -> int:
+    """Re-rank the first run by the cross-encoder, and return the exit code."""
     return rerank(world, out, world / "cross", *words, code=None).code
 
 
 def test_scores_are_the_cross_encoders_in_the_runs_order(world: Path, tmp_path: Path) -> None:
     assert run_rerank(world, tmp_path / "a.run", "--top-k", "4") == 0
-    given, found = read_run(world / "first.run"), read_run(tmp_path / "a.run")
-    assert list(found.hits) == list(given.hits)
+    first_run = read_run(world / "first.run")
+    reranked = read_run(tmp_path / "a.run")
+    assert list(reranked.hits) == list(first_run.hits)
     model = CrossEncoder(str(world / "cross"), device="cpu")
-    for query, hits in found.hits.items():
-        assert {corpus for corpus, _ in hits[:4]} == set(given.rankings[query][:4])
-        assert [corpus for corpus, _ in hits[4:]] == given.rankings[query][4:]  # behind the others, in their old order
-        assert hits[3][1] > hits[4][1] > hits[5][1] > hits[3][1] - 1e-4
-        hits = hits[:4]
-        pairs = [(BY_ID[query], BY_ID[corpus]) for corpus, _ in hits]
-        scores = np.array([score for _, score in hits])
+    for query_id, hits in reranked.hits.items():
+        passage_ids = reranked.rankings[query_id]
+        first_ids = first_run.rankings[query_id]
+        assert set(passage_ids[:4]) == set(first_ids[:4])
+        assert passage_ids[4:] == first_ids[4:]  # behind the re-ranked passages, in their old order
+        all_scores = [score for _, score in hits]
+        assert all_scores[3] > all_scores[4] > all_scores[5]
+        assert all_scores[5] > all_scores[3] - 1e-4
+        pairs = [(BY_ID[query_id], BY_ID[passage_id]) for passage_id in passage_ids[:4]]
+        scores = np.array(all_scores[:4])
         np.testing.assert_allclose(scores, model.predict(pairs, activation_fn=torch.nn.Identity()), atol=1e-5)
         np.testing.assert_allclose(1 / (1 + np.exp(-scores)), model.predict(pairs), atol=1e-5)
         assert scores.tolist() == sorted(scores.tolist(), reverse=True)
@@ -90,7 +100,7 @@ def scoring_noted(scored: list[str], most: float = math.inf) -> Iterator[None]:
     """Add every scored query to ``scored``. Raise Ctrl-C after ``most`` queries."""
     score = rerankers.score_groups
 
-    def noted(job: Any, device: str, groups: Any) -> Any:
+    def score_and_record(job: Any, device: str, groups: Any) -> Any:
         if len(scored) >= most:
             raise KeyboardInterrupt
         scored.append(groups[0][0])
@@ -98,7 +108,7 @@ def scoring_noted(scored: list[str], most: float = math.inf) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rerankers, "QUERIES_PER_FILE", 1)
-        patch.setattr(rerankers, "score_groups", noted)
+        patch.setattr(rerankers, "score_groups", score_and_record)
         yield
 
 
@@ -119,10 +129,12 @@ def test_an_interrupted_run_is_resumed(world: Path, tmp_path: Path) -> None:
 def test_two_outputs_rank_by_the_probability_of_the_second(world: Path, tmp_path: Path) -> None:
     assert run_rerank(world, tmp_path / "a.run", "--model", world / "two") == 0
     model = CrossEncoder(str(world / "two"), device="cpu")
-    for query, hits in read_run(tmp_path / "a.run").hits.items():
-        probability = model.predict([(BY_ID[query], BY_ID[corpus]) for corpus, _ in hits], apply_softmax=True)[:, 1]
-        assert probability.tolist() == sorted(probability.tolist(), reverse=True)
-        np.testing.assert_allclose([1 / (1 + np.exp(-score)) for _, score in hits], probability, atol=1e-5)
+    for query_id, hits in read_run(tmp_path / "a.run").hits.items():
+        pairs = [(BY_ID[query_id], BY_ID[passage_id]) for passage_id, _ in hits]
+        probabilities = model.predict(pairs, apply_softmax=True)[:, 1]
+        assert probabilities.tolist() == sorted(probabilities.tolist(), reverse=True)
+        scores = np.array([score for _, score in hits])
+        np.testing.assert_allclose(1 / (1 + np.exp(-scores)), probabilities, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -140,10 +152,12 @@ def test_two_outputs_rank_by_the_probability_of_the_second(world: Path, tmp_path
     ],
 )
 def test_bad_input_is_one_error(world: Path, tmp_path: Path, line: str, words: list[str], message: str) -> None:
-    bad = tmp_path / "bad.run"
-    bad.write_text(line.replace("QUERY", md5(QUESTIONS["train"][0])).replace("PASSAGE", md5(TEXTS[0])) + "\n")
-    words = [word.replace("WORLD", str(world)).replace("RUN", str(bad)) for word in words]
-    done = rerank(world, tmp_path / "a.run", world / "cross", "--run", bad, *words, code=1)
+    bad_run = tmp_path / "bad.run"
+    line = line.replace("QUERY", md5(QUESTIONS["train"][0]))
+    line = line.replace("PASSAGE", md5(TEXTS[0]))
+    bad_run.write_text(f"{line}\n")
+    words = [word.replace("WORLD", str(world)).replace("RUN", str(bad_run)) for word in words]
+    done = rerank(world, tmp_path / "a.run", world / "cross", "--run", bad_run, *words, code=1)
     assert message.replace("WORLD", str(world)) in error_of(done)
     assert not (tmp_path / "a.run").exists()
 
@@ -164,54 +178,59 @@ def log_odds(folder: Path, prompts: list[str]) -> list[float]:
     yes, no = tokenizer.convert_tokens_to_ids(["yes", "no"])
     with torch.inference_mode():
         tokens = [torch.tensor([tokenizer.encode(prompt, add_special_tokens=False)]) for prompt in prompts]
-        logits = [model(each).logits[0, -1] for each in tokens]
-    return [float(each[yes] - each[no]) for each in logits]
+        last_logits = [model(token_ids).logits[0, -1] for token_ids in tokens]
+    return [float(logits[yes] - logits[no]) for logits in last_logits]
 
 
-def expect(folder: Path, found: dict[str, list[Hit]], prompt: str, **more: str) -> None:
-    query, hits = next(iter(found.items()))
-    prompts = [prompt.format(query=BY_ID[query], passage=BY_ID[corpus], **more) for corpus, _ in hits]
+def expect_scores(folder: Path, hits_by_query: dict[str, list[Hit]], prompt: str, **values: str) -> None:
+    """Check the scores of the first query against those of transformers for the prompt with these values."""
+    query_id, hits = next(iter(hits_by_query.items()))
+    prompts = []
+    for passage_id, _ in hits:
+        prompts.append(prompt.format(query=BY_ID[query_id], passage=BY_ID[passage_id], **values))
     scores = [score for _, score in hits]
     np.testing.assert_allclose(scores, log_odds(folder, prompts), atol=1e-3)
-    assert len(set(scores)) == len(TEXTS) and scores == sorted(scores, reverse=True)
+    assert len(set(scores)) == len(TEXTS)
+    assert scores == sorted(scores, reverse=True)
 
 
 def test_a_language_model_is_asked_for_yes_or_no(world: Path, tmp_path: Path) -> None:
     rerank(world, tmp_path / "a.run", world / "llm", "--dtype", "fp32")
-    expect(world / "llm", read_run(tmp_path / "a.run").hits, ASKED, instruct=WEB)
+    expect_scores(world / "llm", read_run(tmp_path / "a.run").hits, ASKED, instruct=WEB)
     rerank(world, tmp_path / "b.run", world / "llm", "--dtype", "fp32", "--prompt", "找出能回答问题的段落")
-    expect(world / "llm", read_run(tmp_path / "b.run").hits, ASKED, instruct="找出能回答问题的段落")
+    expect_scores(world / "llm", read_run(tmp_path / "b.run").hits, ASKED, instruct="找出能回答问题的段落")
 
 
 def test_a_template_of_queries_and_documents_is_the_models_own(world: Path, tmp_path: Path) -> None:
-    own = "".join(
-        f"{name}={{{{ messages | selectattr('role', 'eq', '{name}') | map(attribute='content') | first }}}};"
-        for name in ("query", "document")
-    )
-    folder = write_language_model(tmp_path / "llm", own)
+    content_of_role = "{{ messages | selectattr('role', 'eq', 'ROLE') | map(attribute='content') | first }}"
+    query = content_of_role.replace("ROLE", "query")
+    document = content_of_role.replace("ROLE", "document")
+    folder = write_language_model(tmp_path / "llm", f"query={query};document={document};")
     rerank(world, tmp_path / "a.run", folder, "--dtype", "fp32")
-    expect(folder, read_run(tmp_path / "a.run").hits, "query={query};document={passage};")
+    expect_scores(folder, read_run(tmp_path / "a.run").hits, "query={query};document={passage};")
 
 
 def test_without_a_system_role_the_question_has_the_instruction(world: Path, tmp_path: Path) -> None:
-    own = (
+    template = (
         "{%- for message in messages -%}{%- if message.role != 'user' -%}{{ raise_exception('no such role') }}"
         "{%- endif -%}U: {{ message.content }}\nA: {%- endfor -%}"
     )
-    folder = write_language_model(tmp_path / "llm", own)
+    folder = write_language_model(tmp_path / "llm", template)
     rerank(world, tmp_path / "a.run", folder, "--dtype", "fp32")
     system = re.search(r"system\n(.*)<\|im_end\|>\n<\|im_start\|>user", ASKED)
     assert system
     prompt = f"U: {system[1]}\n\n<Instruct>: {WEB}\n<Query>: {{query}}\n<Document>: {{passage}}\nA:"
-    expect(folder, read_run(tmp_path / "a.run").hits, prompt)
+    expect_scores(folder, read_run(tmp_path / "a.run").hits, prompt)
 
 
-def shown(prompt: str) -> list[str]:
+def read_passages(prompt: str) -> list[str]:
+    """Return the numbered passages of a prompt."""
     return re.findall(r"(?m)^\[\d+\] (.*)$", prompt)
 
 
 def by_size(prompt: str) -> str:
-    passages = shown(prompt)
+    """Answer with the numbers of the passages, the longest first."""
+    passages = read_passages(prompt)
     order = sorted(range(len(passages)), key=lambda number: (-len(passages[number]), passages[number]))
     return " > ".join(f"[{number + 1}]" for number in order)
 
@@ -224,9 +243,11 @@ def ask(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ask:
         with Chat(answer) as server:
             monkeypatch.setenv("OPENAI_BASE_URL", server.url)
             rerank(world, tmp_path / "a.run", "some-model", "--kind", "listwise", *words)
-        found = read_run(tmp_path / "a.run")
-        assert {tuple(score for _, score in hits) for hits in found.hits.values()} == {(6.0, 5.0, 4.0, 3.0, 2.0, 1.0)}
-        return [[BY_ID[corpus] for corpus in ids] for ids in found.rankings.values()], server
+        texts_by_query = []
+        for hits in read_run(tmp_path / "a.run").hits.values():
+            assert [score for _, score in hits] == [6.0, 5.0, 4.0, 3.0, 2.0, 1.0]
+            texts_by_query.append([BY_ID[passage_id] for passage_id, _ in hits])
+        return texts_by_query, server
 
     return call
 
@@ -236,10 +257,12 @@ BEST = sorted(TEXTS, key=lambda text: (-len(text), text))
 
 @pytest.mark.slow
 def test_a_model_behind_an_endpoint_orders_the_passages(world: Path, ask: Ask) -> None:
-    found, server = ask(by_size, "--prompt", "长的在前")
-    assert found == [BEST] * 4
-    given = read_run(world / "first.run").rankings
-    assert sorted(map(shown, server.prompts)) == sorted([BY_ID[corpus] for corpus in ids] for ids in given.values())
+    ranked_texts, server = ask(by_size, "--prompt", "长的在前")
+    assert ranked_texts == [BEST] * 4
+    first_texts = []
+    for passage_ids in read_run(world / "first.run").rankings.values():
+        first_texts.append([BY_ID[passage_id] for passage_id in passage_ids])
+    assert sorted(map(read_passages, server.prompts)) == sorted(first_texts)
     assert all(prompt.startswith("长的在前\n\n问题：") for prompt in server.prompts)
     assert {sent["model"] for sent, _ in server.asked} == {"some-model"}
 
@@ -247,9 +270,9 @@ def test_a_model_behind_an_endpoint_orders_the_passages(world: Path, ask: Ask) -
 def test_windows_carry_the_best_to_the_top(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rerankers, "PASSAGES_PER_WINDOW", 4)
     monkeypatch.setattr(rerankers, "WINDOW_STEP", 2)
-    found, server = ask(by_size)
-    assert [texts[:2] for texts in found] == [BEST[:2]] * 4
-    assert [len(shown(prompt)) for prompt in server.prompts] == [4] * 8
+    ranked_texts, server = ask(by_size)
+    assert [texts[:2] for texts in ranked_texts] == [BEST[:2]] * 4
+    assert [len(read_passages(prompt)) for prompt in server.prompts] == [4] * 8
 
 
 @pytest.mark.parametrize(
@@ -261,8 +284,8 @@ def test_windows_carry_the_best_to_the_top(ask: Ask, monkeypatch: pytest.MonkeyP
     ],
 )
 def test_passages_that_an_answer_lacks_keep_their_order(world: Path, ask: Ask, answer: str, order: list[int]) -> None:
-    found, _ = ask(lambda _: answer)
-    for texts, ids in zip(found, read_run(world / "first.run").rankings.values(), strict=True):
+    ranked_texts, _ = ask(lambda _: answer)
+    for texts, ids in zip(ranked_texts, read_run(world / "first.run").rankings.values(), strict=True):
         assert texts == [BY_ID[ids[number]] for number in order]
 
 
@@ -273,8 +296,8 @@ def test_no_question_is_asked_again(world: Path, tmp_path: Path, ask: Ask, monke
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
         failed = rerank(world, tmp_path / "a.run", "some-model", "--kind", "listwise", code=1)
         assert "answered 500" in failed.stderr
-    found, server = ask(by_size)
-    assert found == [BEST] * 4 and len(server.asked) == 1
+    ranked_texts, server = ask(by_size)
+    assert ranked_texts == [BEST] * 4 and len(server.asked) == 1
 
 
 ENCODERS: dict[str, Callable[[Path], Path]] = {
@@ -290,7 +313,7 @@ def encodings_noted(encoded: list[str], most: float = math.inf) -> Iterator[None
     """Add every encoded passage to ``encoded``. Raise Ctrl-C before more than ``most`` passages are encoded."""
     texts_of = vector_index._read_texts
 
-    def noted(*given: Any) -> list[str]:
+    def encode_and_record(*given: Any) -> list[str]:
         texts = texts_of(*given)
         if len(encoded) + len(texts) > most:
             raise KeyboardInterrupt
@@ -299,36 +322,41 @@ def encodings_noted(encoded: list[str], most: float = math.inf) -> Iterator[None
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(vector_index, "ROWS_ON_CPU", 16)  # two passages in a chunk of candidates
-        patch.setattr(vector_index, "_read_texts", noted)
+        patch.setattr(vector_index, "_read_texts", encode_and_record)
         yield
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ENCODERS)
-def test_an_encoder_scores_candidates_as_it_scores_the_collection(world: Path, tmp_path: Path, kind: str) -> None:
-    model, given, encoded = ENCODERS[kind](tmp_path / "model"), read_run(world / "first.run"), list[str]()
+@pytest.mark.parametrize("model_kind", ENCODERS)
+def test_an_encoder_scores_candidates_as_it_scores_the_collection(world: Path, tmp_path: Path, model_kind: str) -> None:
+    model = ENCODERS[model_kind](tmp_path / "model")
+    first_run = read_run(world / "first.run")
+    encoded: list[str] = []
     with encodings_noted(encoded):
         rerank(world, tmp_path / "two.run", model, "--top-k", 2)
-        shared = {BY_ID[corpus] for ids in given.rankings.values() for corpus in ids[:2]}
-        assert sorted(encoded) == sorted(shared)  # each once
+        top_two_texts = {BY_ID[corpus] for ids in first_run.rankings.values() for corpus in ids[:2]}
+        assert sorted(encoded) == sorted(top_two_texts)  # each once
         rerank(world, tmp_path / "four.run", model, "--top-k", 4)
-        wanted = {BY_ID[corpus] for ids in given.rankings.values() for corpus in ids[:4]}
-        assert sorted(encoded) == sorted(wanted)  # the deeper call encoded the others alone
+        top_four_texts = {BY_ID[corpus] for ids in first_run.rankings.values() for corpus in ids[:4]}
+        assert sorted(encoded) == sorted(top_four_texts)  # the deeper call encoded the others alone
     about = json.loads((tmp_path / "four.run.manifest.json").read_text(encoding="utf-8"))
-    assert (about["kind"], about["passages_encoded"]) == (kind, len(wanted))
+    assert (about["kind"], about["passages_encoded"]) == (model_kind, len(top_four_texts))
     words = ["--release", world / "release", "--split", "train", "--out", tmp_path / "whole.run"]
     run("baselines", "run", model, *words, "--index", tmp_path / "index")
-    whole = {query: dict(hits) for query, hits in read_run(tmp_path / "whole.run").hits.items()}
-    again = ["--over", world / "first.run", "--top-k", 4, "--index", tmp_path / "index"]
-    done = run("baselines", "run", model, *words[:-1], tmp_path / "over.run", *again)
+    whole_scores = {query: dict(hits) for query, hits in read_run(tmp_path / "whole.run").hits.items()}
+    over_words = ["--over", world / "first.run", "--top-k", 4, "--index", tmp_path / "index"]
+    done = run("baselines", "run", model, *words[:-1], tmp_path / "over.run", *over_words)
     for name, digits in (("four", 1e-3), ("over", 0)):  # the encodings of the whole collection give every digit
         for query, hits in read_run(tmp_path / f"{name}.run").hits.items():
-            ids, best, rest = [corpus for corpus, _ in hits], given.rankings[query][:4], given.rankings[query][4:]
-            assert set(ids[:4]) == set(best) and ids[4:] == rest
-            scores = {corpus: score for corpus, score in hits if corpus in best and corpus in whole[query]}
-            assert scores == pytest.approx({c: whole[query][c] for c in scores}, rel=digits, abs=0)
+            passage_ids = [passage_id for passage_id, _ in hits]
+            candidates = first_run.rankings[query][:4]
+            assert set(passage_ids[:4]) == set(candidates)
+            assert passage_ids[4:] == first_run.rankings[query][4:]
+            for passage_id, score in hits:
+                if passage_id in candidates and passage_id in whole_scores[query]:
+                    assert score == pytest.approx(whole_scores[query][passage_id], rel=digits, abs=0)
     lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
-    assert any(f"top 4 {len(wanted)} passages encoded, 0 of them now, " in line for line in lines)
+    assert any(f"top 4 {len(top_four_texts)} passages encoded, 0 of them now, " in line for line in lines)
     assert sum(line.startswith((f"{world}/first.run", f"{tmp_path}/over.run")) for line in lines) == 4
 
 
@@ -349,18 +377,19 @@ def test_an_interrupted_encoding_of_candidates_is_resumed(world: Path, tmp_path:
 def test_two_killed_stages_end_in_the_same_bytes(world: Path, tmp_path: Path, loaded: Loaded) -> None:
     words = ["baselines", "run", world / "dual", "--release", world / "release", "--split", "train", "--top-k", 4]
     words += ["--over", world / "first.run", "--out"]
-    whole = loaded.run(*words, tmp_path / "whole.run", at=10**9)
-    points, outputs = int(re.findall(r"^\d+", whole.stderr, re.M)[-1]), ["whole.run", "whole.run.manifest.json"]
-    wanted = [(tmp_path / name).read_bytes() for name in outputs]
-    for name in outputs:
-        (tmp_path / name).unlink()
+    undisturbed = loaded.run(*words, tmp_path / "whole.run", at=10**9)
+    points = int(re.findall(r"^\d+", undisturbed.stderr, re.M)[-1])
+    outputs = [tmp_path / "whole.run", tmp_path / "whole.run.manifest.json"]
+    contents = {path: path.read_bytes() for path in outputs}
+    for path in outputs:
+        path.unlink()
     shutil.rmtree(tmp_path / "cache")
     for share in (0.2, 0.4, 0.6, 0.8, 0.9):  # a command that goes on has fewer points
         loaded.run(*words, tmp_path / "whole.run", at=int(points * share), code=-signal.SIGKILL)
-        left = [(tmp_path / name).exists() and (tmp_path / name).read_bytes() for name in outputs]
-        assert all(each in (False, one) for each, one in zip(left, wanted, strict=True))
+        for path in outputs:
+            assert not path.exists() or path.read_bytes() == contents[path]
     loaded.run(*words, tmp_path / "whole.run")
-    assert [(tmp_path / name).read_bytes() for name in outputs] == wanted
+    assert {path: path.read_bytes() for path in outputs} == contents
 
 
 def test_two_stages_take_a_cross_encoder_too(world: Path, tmp_path: Path) -> None:
@@ -369,9 +398,9 @@ def test_two_stages_take_a_cross_encoder_too(world: Path, tmp_path: Path) -> Non
     rerank(world, tmp_path / "a.run", world / "cross", "--top-k", 4)
     assert (tmp_path / "a.run").read_bytes() == (tmp_path / "b.run").read_bytes()
     assert json.loads(done.stdout)["first_stage"]["run"] == str(world / "first.run")
-    for more, message in [
+    for wrong_words, message in [
         (["--kind", "two"], "--kind two: expected cross, llm, listwise"),
         (["--index", "here"], "--index here: a model of kind cross has no index"),
     ]:
-        wrong = run("baselines", "run", world / "cross", *words, "--out", tmp_path / "c.run", *more, code=1)
+        wrong = run("baselines", "run", world / "cross", *words, "--out", tmp_path / "c.run", *wrong_words, code=1)
         assert message in wrong.error

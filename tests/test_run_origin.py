@@ -49,8 +49,8 @@ def test_passages_that_the_release_lacks_are_counted_in_a_warning(
     assert "3 of 3 passages in the top 50 are not in corpus of" in caplog.text
     assert "for example '0'; they count as not relevant" in caplog.text
     caplog.clear()
-    known = {query_id: [md5(TEXTS[0]), "12345"] for query_id in unknown_run(release)}
-    measure(known, release)
+    partly_known = {query_id: [md5(TEXTS[0]), "12345"] for query_id in unknown_run(release)}
+    measure(partly_known, release)
     assert "1 of 2 passages in the top 50 are not in corpus of" in caplog.text and "example '12345'" in caplog.text
 
 
@@ -83,10 +83,11 @@ def test_a_run_of_another_release_or_split_is_warned_of(
 def test_the_manifest_of_an_earlier_file_is_ignored_and_a_damaged_one_is_named(
     release: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    out, manifest = tmp_path / "dev.run", tmp_path / "dev.run.manifest.json"
+    out = tmp_path / "dev.run"
+    manifest = tmp_path / "dev.run.manifest.json"
     search_bm25(release, top_k=3, out=out)
     record = json.loads(manifest.read_text())
-    manifest.write_text(json.dumps({**record, "split": "train", "set": "cmedqa"}))
+    manifest.write_text(json.dumps(record | {"split": "train", "set": "cmedqa"}))
     evaluate(out, release)
     assert "names the split train, but dev is measured" in caplog.text
     assert "names the set cmedqa, but main is measured" in caplog.text
@@ -112,7 +113,10 @@ def test_the_leaderboard_and_a_push_check_passages_too(
 ) -> None:
     run = Run.in_memory("r", {query_id: list(hits.items()) for query_id, hits in unknown_run(release).items()})
     path = tmp_path / "r.run"
-    path.write_text("".join(f"{q} Q0 {p} 1 {s} t\n" for q, hits in run.hits.items() for p, s in hits))
+    lines = []
+    for query_id, hits in run.hits.items():
+        lines += [f"{query_id} Q0 {passage_id} 1 {score} t\n" for passage_id, score in hits]
+    path.write_text("".join(lines))
     words = ("--release", release, "--leaderboard", path)
     assert "3 of 3 passages in the top 50" in run_command("baselines", "reproduce", *words).stderr
     score_runs(open_release(release), "dev", "main", [run])
@@ -120,6 +124,7 @@ def test_the_leaderboard_and_a_push_check_passages_too(
 
 
 def test_the_tuning_runs_of_a_fusion_are_checked(release: Path, caplog: pytest.LogCaptureFixture) -> None:
-    unknown, known = unknown_run(release), {query_id: [md5(TEXTS[0])] for query_id in unknown_run(release)}
-    fuse_runs([unknown, known], release=release, tune="dev", tune_on_these=True)
+    run_of_unknown_ids = unknown_run(release)
+    run_of_known_ids = {query_id: [md5(TEXTS[0])] for query_id in run_of_unknown_ids}
+    fuse_runs([run_of_unknown_ids, run_of_known_ids], release=release, tune="dev", tune_on_these=True)
     assert "3 of 3 passages in the top 50 are not in corpus of" in caplog.text

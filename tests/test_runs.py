@@ -3,7 +3,9 @@
 import gzip
 import json
 import random
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from commands import Done, run
@@ -52,14 +54,16 @@ _SCORE = st.floats(-1e30, 1e30, allow_nan=False) | st.floats(10, 10.000001)
 def test_reading_gives_back_what_was_written(tmp_path_factory: pytest.TempPathFactory, hits: dict[str, float]) -> None:
     path = tmp_path_factory.mktemp("run") / "r.run"
     write_run(path, [("q", hits.items())])
-    assert read_run(path).hits["q"] == sorted(hits.items(), key=lambda hit: (-hit[1], hit[0]))
-    printed = [float(line.split(" ")[4]) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
-    assert printed == sorted(printed, reverse=True)
+    by_score_then_id = sorted(hits.items(), key=lambda hit: (-hit[1], hit[0]))
+    assert read_run(path).hits["q"] == by_score_then_id
+    lines = path.read_text(encoding="utf-8").split("\n")[:-1]
+    printed_scores = [float(line.split(" ")[4]) for line in lines]
+    assert printed_scores == sorted(printed_scores, reverse=True)
 
 
 _ODD = ["", "\t", "\r", "\f", "a\x85b", '"', "a\0", "\ufeff", "9" * 30, "q", "Q0", "号"]
 _NUMBERS = "1 2 02 0x1 +1 -1 1_0 1.5 .5 5. 1e3 1e999 nan inf"
-_FIELDS = st.sampled_from([*_NUMBERS.split(" "), *_ODD])
+_FIELDS = st.sampled_from(_NUMBERS.split(" ") + _ODD)
 _GOOD = st.tuples(st.sampled_from("qr"), st.just("Q0"), st.sampled_from("abc"), _FIELDS, _FIELDS, st.just("t"))
 _LINES = st.lists(_GOOD.map(" ".join) | st.lists(_FIELDS, max_size=7).map(" ".join), min_size=1, max_size=4)
 
@@ -68,7 +72,9 @@ _LINES = st.lists(_GOOD.map(" ".join) | st.lists(_FIELDS, max_size=7).map(" ".jo
 @given(lines=_LINES, end=st.sampled_from(["", "\n", "\n\n", " \n"]))
 def test_a_block_that_is_parsed_at_once_has_the_hits_of_its_lines(lines: list[str], end: str) -> None:
     block = ("\n".join(lines) + end).encode()
-    if table := runs._parse_block(block):
+    table = runs._parse_block(block)
+    # Blocks that need a closer look are left to the slow way, line by line.
+    if table:
         assert table.equals(runs._parse_lines(block, Path("some.run"), 1))
 
 
@@ -111,15 +117,16 @@ def test_predictions_keep_their_order_and_length(tmp_path: Path) -> None:
     assert scores == sorted(set(scores), reverse=True)
 
 
-WANTED = {"q1": {"a": 1, "b": 1}, "q2": {"c": 1}}
-_ROWS = [
-    {
-        "question_id": q,
-        "question": "",
-        "answer_paragraphs": [{"paragraph_id": i, "paragraph_text": "\u2028"} for i in n],
-    }
-    for q, n in (("q1", "ab"), ("0", ""), ("q2", "c"))
-]
+POSITIVES = {"q1": {"a": 1, "b": 1}, "q2": {"c": 1}}
+
+
+def answer_row(question_id: str, passage_ids: str) -> dict[str, Any]:
+    """Return a row of DuReader-retrieval's dev set, whose passage ids are single letters."""
+    paragraphs = [{"paragraph_id": passage_id, "paragraph_text": "\u2028"} for passage_id in passage_ids]
+    return {"question_id": question_id, "question": "", "answer_paragraphs": paragraphs}
+
+
+_ROWS = [answer_row("q1", "ab"), answer_row("0", ""), answer_row("q2", "c")]
 
 
 @pytest.mark.parametrize(
@@ -135,7 +142,7 @@ def test_every_form_of_judgments_gives_the_same_reference(tmp_path: Path, text: 
     path = tmp_path / "qrels"
     path.write_text(text, encoding="utf-8")
     qrels = read_qrels(path)
-    assert (qrels.positives, qrels.pairs, qrels.without) == (WANTED, 3, 1)
+    assert (qrels.positives, qrels.pairs, qrels.without) == (POSITIVES, 3, 1)
 
 
 def test_a_release_is_a_reference(tmp_path: Path) -> None:
@@ -155,18 +162,17 @@ def test_a_release_is_a_reference(tmp_path: Path) -> None:
 
 def test_each_set_has_its_own_judgments(whole_release: Path) -> None:
     opened = open_release(whole_release)
-    asked = md5("感冒了怎么办")
-    assert release_qrels(opened, "test", "cmedqa").positives == {
-        asked: {md5(t): 1 for t in ("建议去医院检查。", "按时吃药。")}
-    }
+    medical_positives = {md5("建议去医院检查。"): 1, md5("按时吃药。"): 1}
+    assert release_qrels(opened, "test", "cmedqa").positives == {md5("感冒了怎么办"): medical_positives}
     english = md5("How early can I buy a train ticket")  # has the judgments of the original query
     assert release_qrels(opened, "dev", "crosslingual").positives == {english: {md5(TEXTS[4]): 1}}
     with pytest.raises(InputError, match="ccovid-queries"):
         release_qrels(opened, "dev", "ccovid")
 
 
-def fuse(*words: object, code: int = 0) -> Done:
-    return run("baselines", "fuse", *words, code=code)
+def fuse(run_paths: Iterable[Path], *words: object, code: int = 0) -> Done:
+    """Fuse run files."""
+    return run("baselines", "fuse", *run_paths, *words, code=code)
 
 
 @pytest.fixture
@@ -179,56 +185,56 @@ def two_runs(tmp_path: Path) -> list[Path]:
 
 
 def test_reciprocal_ranks_add_up(tmp_path: Path, two_runs: list[Path]) -> None:
-    fuse(*two_runs, "--out", tmp_path / "f.run")
-    found = read_run(tmp_path / "f.run").hits
-    assert list(found) == ["q1", "q2", "q3"]
-    assert found["q1"] == [
-        ("b", pytest.approx(1 / 62 + 1 / 61)),
-        ("a", pytest.approx(1 / 61 + 1 / 63)),
-        ("d", pytest.approx(1 / 62)),
-        ("c", pytest.approx(1 / 63)),
-    ]
-    assert found["q2"] == [("a", 1 / 61)]
-    fuse(*reversed(two_runs), "--out", tmp_path / "g.run", "--top-k", "2")
-    assert read_run(tmp_path / "g.run").hits["q1"] == found["q1"][:2]
+    fuse(two_runs, "--out", tmp_path / "f.run")
+    fused_hits = read_run(tmp_path / "f.run").hits
+    assert list(fused_hits) == ["q1", "q2", "q3"]
+    assert [passage_id for passage_id, _ in fused_hits["q1"]] == ["b", "a", "d", "c"]
+    # The reciprocal of 60 plus the rank: b has ranks 2 and 1, a 1 and 3, d only 2, and c only 3.
+    expected_scores = [1 / 62 + 1 / 61, 1 / 61 + 1 / 63, 1 / 62, 1 / 63]
+    assert [score for _, score in fused_hits["q1"]] == pytest.approx(expected_scores)
+    assert fused_hits["q2"] == [("a", 1 / 61)]
+    fuse(reversed(two_runs), "--out", tmp_path / "g.run", "--top-k", "2")
+    assert read_run(tmp_path / "g.run").hits["q1"] == fused_hits["q1"][:2]
 
 
 def test_weights_times_scores_between_0_and_1(tmp_path: Path, two_runs: list[Path]) -> None:
     (tmp_path / "w.json").write_text('{"weights": [0.25, 0.75]}')
-    fuse(*two_runs, "--method", "weighted", "--weights", tmp_path / "w.json", "--out", tmp_path / "f.run")
-    found = read_run(tmp_path / "f.run").hits
-    assert found["q1"] == [("b", 0.875), ("d", 0.375), ("a", 0.25), ("c", 0.0)]
-    assert found["q2"] == [("a", 0.25)]  # one hit, which was found
-    assert found["q3"] == [("c", 0.75), ("d", 0.75)]
+    fuse(two_runs, "--method", "weighted", "--weights", tmp_path / "w.json", "--out", tmp_path / "f.run")
+    fused_hits = read_run(tmp_path / "f.run").hits
+    assert fused_hits["q1"] == [("b", 0.875), ("d", 0.375), ("a", 0.25), ("c", 0.0)]
+    assert fused_hits["q2"] == [("a", 0.25)]  # one hit, which was found
+    assert fused_hits["q3"] == [("c", 0.75), ("d", 0.75)]
 
 
 def test_a_passage_that_comes_twice_counts_once(tmp_path: Path) -> None:
     path = tmp_path / "twice.run"
     path.write_text("q Q0 a 1 3.0 t\nq Q0 b 2 2.0 t\nq Q0 a 3 1.0 t\n")
     assert scale_scores(read_run(path)) == {"q": {"a": 1.0, "b": 0.0}}
-    fuse(path, path, "--out", tmp_path / "f.run")
-    assert dict(read_run(tmp_path / "f.run").hits["q"]) == {"a": pytest.approx(2 / 61), "b": pytest.approx(2 / 62)}
+    fuse([path, path], "--out", tmp_path / "f.run")
+    fused_scores = dict(read_run(tmp_path / "f.run").hits["q"])
+    assert fused_scores == pytest.approx({"a": 2 / 61, "b": 2 / 62})
 
 
 def random_runs(seed: int, systems: int) -> tuple[list[Run], Qrels]:
     rng = random.Random(seed)
     passages = [f"d{n:02d}" for n in range(25)]
     qrels = Qrels("q", {f"q{n}": dict.fromkeys(rng.sample(passages, rng.choice([1, 2])), 1) for n in range(12)})
-    found = []
+    system_runs = []
     for _ in range(systems):
         hits = {}
-        for query in rng.sample(list(qrels.positives), 10):
-            scores = [(each, float(rng.randint(0, 6))) for each in rng.sample(passages, rng.choice([1, 15]))]
-            hits[query] = sorted(scores, key=lambda hit: (-hit[1], hit[0]))
-        found.append(Run(Path("r"), hits))
-    return found, qrels
+        for query_id in rng.sample(list(qrels.positives), 10):
+            candidates = rng.sample(passages, rng.choice([1, 15]))
+            scores = [(passage_id, float(rng.randint(0, 6))) for passage_id in candidates]
+            hits[query_id] = sorted(scores, key=lambda hit: (-hit[1], hit[0]))
+        system_runs.append(Run(Path("r"), hits))
+    return system_runs, qrels
 
 
 @settings(max_examples=40)
 @given(seed=st.integers(0, 10**6), systems=st.sampled_from([2, 3]))
 def test_tuning_finds_the_best_mixture(seed: int, systems: int) -> None:
-    given, qrels = random_runs(seed, systems)
-    parts = [scale_scores(run) for run in given]
+    system_runs, qrels = random_runs(seed, systems)
+    parts = [scale_scores(run) for run in system_runs]
 
     def measured(weights: list[float]) -> float:
         # Rounded as in tune: what is equal but for the last bits goes by id.
@@ -248,67 +254,76 @@ def world(tmp_path: Path) -> Path:
     rows = tables()
     make_release(tmp_path / "release", rows)
     for split in ("train", "dev"):
-        good, bad = [], []
+        good = []
+        bad = []
         for row in rows[split, split]:
             positive = row["positive_passages"][0]["docid"]
-            others = [each["_id"] for each in rows["corpus", "corpus"] if each["_id"] != positive]
-            good.append((row["query_id"], [(positive, 2.0), *((other, 1.0) for other in others[:3])]))
-            bad.append((row["query_id"], [(other, 5.0 - n) for n, other in enumerate(others)]))
+            negatives = [passage["_id"] for passage in rows["corpus", "corpus"] if passage["_id"] != positive]
+            good_hits = [(positive, 2.0)]
+            good_hits += [(passage_id, 1.0) for passage_id in negatives[:3]]
+            good.append((row["query_id"], good_hits))
+            bad.append((row["query_id"], [(passage_id, 5.0 - n) for n, passage_id in enumerate(negatives)]))
         write_run(tmp_path / f"good.{split}.run", good)
         write_run(tmp_path / f"bad.{split}.run", bad)
     return tmp_path
 
 
 def of_split(world: Path, split: str) -> list[Path]:
+    """Return the two runs of a split."""
     return [world / f"bad.{split}.run", world / f"good.{split}.run"]
 
 
 def test_weights_are_tuned_on_one_split_and_used_on_another(world: Path) -> None:
-    weighted = ["--release", world / "release", "--method", "weighted"]
-    tuning = ["--tune", "dev", "--tune-runs", *of_split(world, "dev"), "--weights", world / "w.json"]
-    fuse(*of_split(world, "train"), *weighted, "--out", world / "a.run", *tuning)
+    words = ["--release", world / "release", "--method", "weighted", "--out", world / "a.run", "--tune", "dev"]
+    words += ["--weights", world / "w.json", "--tune-runs"]
+    words += of_split(world, "dev")
+    fuse(of_split(world, "train"), *words)
     written = json.loads((world / "w.json").read_text())
     assert written["tuned_on"] == "dev" and written["MRR@10"] == 1.0
     assert written["weights"][1] > 0.5 and sum(written["weights"]) == pytest.approx(1)
     positives = {row["query-id"]: row["corpus-id"] for row in tables()["qrels", "train"]}
-    assert {q: ids[0] for q, ids in read_run(world / "a.run").rankings.items()} == positives
-    read = ["--method", "weighted", "--weights", world / "w.json"]
-    fuse(*of_split(world, "train"), *read, "--out", world / "b.run")
+    for query_id, passage_ids in read_run(world / "a.run").rankings.items():
+        assert passage_ids[0] == positives.pop(query_id)
+    assert not positives
+    fuse(of_split(world, "train"), "--method", "weighted", "--weights", world / "w.json", "--out", world / "b.run")
     assert (world / "a.run").read_bytes() == (world / "b.run").read_bytes()
 
 
 def test_tuning_on_what_is_fused_is_refused_unless_told(world: Path) -> None:
     options = ["--release", world / "release", "--method", "weighted", "--out", world / "a.run", "--tune", "dev"]
-    assert "2 queries of this split are in the runs to fuse" in fuse(*of_split(world, "dev"), *options, code=1).error
-    fuse(*of_split(world, "dev"), *options, "--tune-runs", *of_split(world, "dev"), code=1)
+    dev_runs = of_split(world, "dev")
+    error = fuse(dev_runs, *options, code=1).error
+    assert "2 queries of this split are in the runs to fuse" in error
+    fuse(dev_runs, *options, "--tune-runs", dev_runs[0], dev_runs[1], code=1)
     assert not list(world.glob("a.run*"))
-    fuse(*of_split(world, "dev"), *options, "--tune-on-these")
+    fuse(dev_runs, *options, "--tune-on-these")
     assert json.loads((world / "a.run.weights.json").read_text())["MRR@10"] == 1.0
 
 
-def _half(world: Path, count: int, **members: dict[str, object]) -> tuple[Done, dict[str, object]]:
+def _tune_on_training_questions(
+    world: Path, count: int, **members: dict[str, object]
+) -> tuple[Done, dict[str, object]]:
     """Tune on ``count`` tuning questions, which the first run answers, and 200 others, which the second run answers."""
-    rows, passages = tables(), [row["_id"] for row in tables()["corpus", "corpus"]]
-    ids = [f"{n:032x}" for n in range(count)] + [f"f{n:031x}" for n in range(200)]
-    rows["queries", "train"] = [{"_id": each, "text": each} for each in ids]
-    rows["qrels", "train"] = [{"query-id": each, "corpus-id": passages[0], "score": 1} for each in ids]
+    rows = tables()
+    passage_ids = [row["_id"] for row in rows["corpus", "corpus"]]
+    # Only the ids of tuning questions begin with 0.
+    query_ids = [f"{number:032x}" for number in range(count)] + [f"f{number:031x}" for number in range(200)]
+    rows["queries", "train"] = [{"_id": query_id, "text": query_id} for query_id in query_ids]
+    rows["qrels", "train"] = [{"query-id": query_id, "corpus-id": passage_ids[0], "score": 1} for query_id in query_ids]
     make_release(world / "tuning", rows)
-    for place, (name, manifest) in enumerate(members.items()):
-        orders = ((each, passages if (each[0] == "f") == bool(place) else passages[::-1]) for each in ids)
-        write_run(world / f"{name}.run", ((each, [(c, -float(n)) for n, c in enumerate(own)]) for each, own in orders))
+    for answered_letter, (name, manifest) in zip("0f", members.items(), strict=True):
+        hits_by_query = []
+        for query_id in query_ids:
+            # The positive passage is the first of a question that the run answers, and the last of every other.
+            ranking = passage_ids if query_id[0] == answered_letter else passage_ids[::-1]
+            hits_by_query.append((query_id, [(passage_id, -float(rank)) for rank, passage_id in enumerate(ranking)]))
+        write_run(world / f"{name}.run", hits_by_query)
         (world / f"{name}.run.manifest.json").write_text(json.dumps(manifest))
     paths = [world / f"{name}.run" for name in members]
-    options = [
-        "--release",
-        world / "tuning",
-        "--tune",
-        "train",
-        "--tune-runs",
-        *paths,
-        "--weights",
-        world / "w.json",
-    ]
-    done = fuse(*of_split(world, "dev"), *options, "--out", world / "a.run")
+    options = ["--release", world / "tuning", "--tune", "train", "--tune-runs"]
+    options += paths
+    options += ["--weights", world / "w.json"]
+    done = fuse(of_split(world, "dev"), *options, "--out", world / "a.run")
     return done, json.loads((world / "w.json").read_text())
 
 
@@ -316,17 +331,22 @@ APART = {"kind": "dense", "model": {"name": "m", "left_out": "tuning"}}
 
 
 def test_weights_are_tuned_on_the_sixteenth_of_the_training_questions(world: Path) -> None:
-    second = {**APART, "reranked": {"file": "one.run"}}  # two stages: the first is BM25's
-    done, found = _half(world, 60, one={"kind": "bm25"}, two=second)
-    assert found["alone"] == [1.0, pytest.approx(1 / 6)] and "WARNING" not in done.stderr
-    assert "two.run: the model may have been" in _half(world, 60, one={"kind": "bm25"}, two={"kind": "dense"})[0].stderr
-    assert "two.run: the model may have been" in _half(world, 60, one={"kind": "dense"}, two=second)[0].stderr
+    second = APART | {"reranked": {"file": "one.run"}}  # two stages: the first is BM25's
+    done, weights = _tune_on_training_questions(world, 60, one={"kind": "bm25"}, two=second)
+    assert weights["alone"] == [1.0, pytest.approx(1 / 6)]
+    assert "WARNING" not in done.stderr
+    done, _ = _tune_on_training_questions(world, 60, one={"kind": "bm25"}, two={"kind": "dense"})
+    assert "two.run: the model may have been" in done.stderr
+    done, _ = _tune_on_training_questions(world, 60, one={"kind": "dense"}, two=second)
+    assert "two.run: the model may have been" in done.stderr
 
 
 def test_few_training_questions_are_all_used_with_a_warning(world: Path) -> None:
-    done, found = _half(world, 49, one={"kind": "bm25"}, two=APART)
-    assert found["alone"] == [pytest.approx((49 + 200 / 6) / 249), pytest.approx((49 / 6 + 200) / 249)]
-    assert "only 49 of 249 training" in done.stderr and "two.run: the model may have been" in done.stderr
+    done, weights = _tune_on_training_questions(world, 49, one={"kind": "bm25"}, two=APART)
+    # Each run has the reciprocal rank 1 for the questions that it answers, and 1/6 for the others.
+    assert weights["alone"] == pytest.approx([(49 + 200 / 6) / 249, (49 / 6 + 200) / 249])
+    assert "only 49 of 249 training" in done.stderr
+    assert "two.run: the model may have been" in done.stderr
 
 
 def test_without_a_file_the_fused_run_is_returned(tmp_path: Path) -> None:

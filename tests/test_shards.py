@@ -33,34 +33,39 @@ def release(tmp_path: Path) -> Path:
 
 
 def texts(release: Release) -> list[str]:
-    return [text for batch in release.batches("corpus", "corpus", ["text"]) for text in batch["text"].to_pylist()]
+    """Return the texts of the corpus."""
+    corpus_texts = []
+    for batch in release.batches("corpus", "corpus", ["text"]):
+        corpus_texts += batch["text"].to_pylist()
+    return corpus_texts
 
 
-def flipped(path: Path, bit: int) -> bytes:
+def flip_bit(path: Path, bit: int) -> bytes:
     """Flip one bit of a file, and return the original content."""
-    before = path.read_bytes()
-    content = bytearray(before)
+    original_content = path.read_bytes()
+    content = bytearray(original_content)
     content[bit // 8] ^= 1 << bit % 8
     path.write_bytes(content)
-    return before
+    return original_content
 
 
 def test_bits_that_rot_after_verification_give_no_other_rows(release: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A damaged disk does not change a file's times, so that the file still counts as verified."""
     monkeypatch.setattr(cache, "fault_once", lambda *_, **__: "")
-    opened, path = open_release(release), release / SHARD
-    damaged = 0
+    opened = open_release(release)
+    path = release / SHARD
+    damaged_count = 0
     for bit in range(0, 8 * path.stat().st_size, 29):
-        whole = flipped(path, bit)
+        original_content = flip_bit(path, bit)
         try:
             assert texts(opened) == TEXTS  # the bit is in a part of the footer that no reader needs
         except InputError as error:
             assert str(error).startswith(f"{path}: is damaged (") and "\n" not in str(error)
-            damaged += 1
+            damaged_count += 1
         with pytest.raises(InputError, match=f"{SHARD}: has the SHA-256"), opened.files("corpus", "corpus"):
             pass
-        path.write_bytes(whole)
-    assert damaged > 100
+        path.write_bytes(original_content)
+    assert damaged_count > 100
 
 
 def test_verbs_read_an_empty_split(tmp_path: Path) -> None:
@@ -81,6 +86,7 @@ def test_passages_are_read_by_row_and_by_id(release: Path, tmp_path: Path) -> No
 
 
 def entries(manifest: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the entries of the corpus's shards."""
     return [entry for entry in manifest["files"] if entry["path"].startswith("corpus/")]
 
 
@@ -110,11 +116,11 @@ def test_other_shards_are_one_error(release: Path, change: Callable[[dict[str, A
 def test_a_release_that_another_replaces_while_it_is_read_is_said_so(release: Path, tmp_path: Path) -> None:
     opened = open_release(release)
     batches = opened.batches("corpus", "corpus", ["text"])
-    found = next(batches).column("text").to_pylist()
-    other = make_release(tmp_path / "other", tables([f"other {text}" for text in TEXTS]))
+    first_texts = next(batches).column("text").to_pylist()
+    new_release = make_release(tmp_path / "other", tables([f"other {text}" for text in TEXTS]))
     release.rename(tmp_path / "old")
-    other.rename(release)
-    assert found == TEXTS[:2]
+    new_release.rename(release)
+    assert first_texts == TEXTS[:2]
     for read in (lambda: next(batches), lambda: opened.rows("corpus", "corpus")):
         with pytest.raises(InputError, match="release: was replaced by another release during the reading; run"):
             read()
@@ -133,8 +139,8 @@ def test_texts_may_hold_null_characters_and_a_shard_more_columns(tmp_path: Path)
 
 def test_a_release_with_a_shard_of_no_config_is_not_added_to(tmp_path: Path) -> None:
     base = open_release(release_of(tmp_path / "release", pa.table(CORPUS), "nonsense", "dev"))
-    said = r"nonsense/dev-00000-of-00001\.parquet: is in a folder 'nonsense', which is not"
-    with pytest.raises(InputError, match=said), draft_release(tmp_path / "out", BUILD, base):
+    message = r"nonsense/dev-00000-of-00001\.parquet: is in a folder 'nonsense', which is not"
+    with pytest.raises(InputError, match=message), draft_release(tmp_path / "out", BUILD, base):
         pass
     assert sorted(path.name for path in tmp_path.iterdir()) == ["release"]
 
@@ -142,7 +148,8 @@ def test_a_release_with_a_shard_of_no_config_is_not_added_to(tmp_path: Path) -> 
 Change = Callable[[dict[str, Any]], Any]
 
 
-def changed(path: Path, change: Change) -> None:
+def change_json(path: Path, change: Change) -> None:
+    """Apply the change to the content of a JSON file."""
     content = json.loads(path.read_text())
     change(content)
     path.write_text(json.dumps(content))
@@ -152,40 +159,41 @@ def test_a_manifest_is_written_as_it_was_read(tmp_path: Path) -> None:
     release = make_release(tmp_path / "release")
     written = (release / MANIFEST).read_bytes()
     opened = open_release(release)
-    write_manifest(release, [each for each in opened.manifest.files if each.rows is not None], opened.manifest.builds)
+    shards = [file for file in opened.manifest.files if file.rows is not None]
+    write_manifest(release, shards, opened.manifest.builds)
     assert (release / MANIFEST).read_bytes() == written
 
 
 def test_fields_of_a_later_version_are_passed_over(tmp_path: Path) -> None:
     release = make_release(tmp_path / "release")
-    known = open_release(release)
+    opened_before = open_release(release)
 
-    def later(manifest: dict[str, Any]) -> None:
+    def add_later_fields(manifest: dict[str, Any]) -> None:
         manifest["licence"] = {"text": ["apache-2.0"]}
         for part in (manifest["files"], manifest["builds"]):
             part[0]["later"] = 1
 
-    changed(release / MANIFEST, later)
-    assert open_release(release) == known
+    change_json(release / MANIFEST, add_later_fields)
+    assert open_release(release) == opened_before
 
 
 # The table of sets, configs, splits and columns, and everything that must agree with it
 
-SAMPLES = [
-    *(f"restrain-{size}-{which}polation" for size in ("14K", "45K", "200K", "8") for which in ("inter", "extra")),
-    *(f"resttest-bucket{number}" for number in (1, 5, 12)),
-    *(f"sample-{size}{kind}" for size in ("10K", "1M", "1500") for kind in ("", "-hard")),
-]
+SAMPLES = ["resttest-bucket1", "resttest-bucket5", "resttest-bucket12"]
+for _size in ("14K", "45K", "200K", "8"):
+    SAMPLES += [f"restrain-{_size}-interpolation", f"restrain-{_size}-extrapolation"]
+for _size in ("10K", "1M", "1500"):
+    SAMPLES += [f"sample-{_size}", f"sample-{_size}-hard"]
 
 
 def test_the_dataset_module_declares_the_same_configs() -> None:
-    fixed = [config.name for config in CONFIGS if not any(word in config.name for word in ("SIZE", "NUMBER"))]
+    fixed = [config.name for config in CONFIGS if "SIZE" not in config.name and "NUMBER" not in config.name]
     assert fixed == [name for name in dureader_retrieval.CONFIGS if not name.startswith(("rest", "sample"))]
-    for name in [*fixed, *SAMPLES]:
+    for name in fixed + SAMPLES:
         columns, splits, _ = dureader_retrieval._declaration(name)
-        mine = config_of(name)
-        assert mine.splits == splits
-        assert mine.columns == datasets.Features(dureader_retrieval.COLUMNS[columns]).arrow_schema.remove_metadata()
+        config = config_of(name)
+        assert config.splits == splits
+        assert config.columns == datasets.Features(dureader_retrieval.COLUMNS[columns]).arrow_schema.remove_metadata()
 
 
 def test_the_generated_tables_are_up_to_date() -> None:
@@ -203,11 +211,14 @@ def test_what_is_not_in_the_table_is_no_config(name: str) -> None:
 
 
 def test_every_set_is_made_of_declared_configs_and_splits() -> None:
-    for name, found in SETS.items():
-        assert config_of(found.queries).set == name
-        for split in found.table3.values():
-            assert split in config_of(found.queries).splits and split in config_of(found.qrels).splits
-        for split, joined in found.joined.items():
-            assert split in config_of(joined).splits and config_of(joined).set == name
-        assert found.translated == ("zh_id" in config_of(found.queries).columns.names)
+    for name, declared_set in SETS.items():
+        queries = config_of(declared_set.queries)
+        assert queries.set == name
+        for split in declared_set.table3.values():
+            assert split in queries.splits
+            assert split in config_of(declared_set.qrels).splits
+        for split, joined_config in declared_set.joined.items():
+            assert split in config_of(joined_config).splits
+            assert config_of(joined_config).set == name
+        assert declared_set.translated == ("zh_id" in queries.columns.names)
     assert {config.set for config in CONFIGS} == set(SETS)

@@ -3,8 +3,10 @@
 import argparse
 import re
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from commands import Done, run
@@ -30,16 +32,34 @@ HIT = re.compile(
 )
 
 
-def columns(page: str) -> list[list[tuple[str, int, str, bool, int]]]:
-    """Return the hits of each column: corpus id, rank, score, True for a positive, earlier rank."""
-    return [
-        [(corpus, int(rank), score, bool(good), int(before or 0)) for good, rank, score, before, corpus in found]
-        for found in map(HIT.findall, page.split("<section>")[1:])
-    ]
+class ShownHit(NamedTuple):
+    passage_id: str
+    rank: int
+    score: str
+    is_positive: bool
+    earlier_rank: int
+
+
+def columns(page: str) -> list[list[ShownHit]]:
+    """Return the hits of each column of a page."""
+    hits_by_column = []
+    for section in page.split("<section>")[1:]:
+        hits = []
+        for positive, rank, score, earlier_rank, passage_id in HIT.findall(section):
+            hits.append(ShownHit(passage_id, int(rank), score, bool(positive), int(earlier_rank or 0)))
+        hits_by_column.append(hits)
+    return hits_by_column
+
+
+def reverse_candidates(_: str, passage_ids: Sequence[str]) -> list[tuple[str, float]]:
+    """Score candidates by their earlier place, so that the last becomes the first."""
+    hits = [(passage_id, float(number)) for number, passage_id in enumerate(passage_ids)]
+    return hits[::-1]
 
 
 @pytest.fixture(scope="module")
 def searcher(sample_release: Path) -> Searcher:
+    """BM25, and a re-ranker that reverses the order of the candidates."""
     release = open_release(sample_release)
     index = open_index(Texts(release), None, 1)
     return Searcher(
@@ -47,7 +67,7 @@ def searcher(sample_release: Path) -> Searcher:
         open_passages(release),
         read_queries(release, "dev"),
         positives_of(release, SETS["main"], "dev"),
-        rerank=("BM25 > turned", lambda _, ids: [(each, float(n)) for n, each in reversed(list(enumerate(ids)))]),
+        rerank=("BM25 > turned", reverse_candidates),
         top_k=5,
         candidates=8,
     )
@@ -56,25 +76,36 @@ def searcher(sample_release: Path) -> Searcher:
 def test_a_column_is_what_the_verb_finds(searcher: Searcher, sample_release: Path, tmp_path: Path) -> None:
     run("baselines", "bm25", "--release", sample_release, "--out", tmp_path / "run", "--top-k", 5)
     lines = [line.split() for line in (tmp_path / "run").read_text(encoding="utf-8").splitlines()]
-    judged = positives_of(open_release(sample_release), SETS["main"], "dev")
-    assert judged
-    marked = 0
-    for query, text in searcher.questions:
+    positives = positives_of(open_release(sample_release), SETS["main"], "dev")
+    assert positives
+    marked_count = 0
+    for query_id, text in searcher.questions:
         page = searcher.page(f" \n{text}\t ")  # whatever its blanks
-        assert f"question {query}" in page and page.count(f" of {len(judged[query])} positive") == 2
-        found = columns(page)
-        ours = [(line[2], int(line[3]), f"{float(line[4]):.4f}") for line in lines if line[0] == query]
-        assert [hit[:3] for hit in found[0]] == ours
-        assert all(hit[3] == (hit[0] in judged[query]) for column in found for hit in column)
-        marked += sum(hit[3] for column in found for hit in column)
-    assert marked > 10
+        assert f"question {query_id}" in page
+        assert page.count(f" of {len(positives[query_id])} positive") == 2
+        run_hits = []
+        for line_query, _, passage_id, rank, score, _ in lines:
+            if line_query == query_id:
+                run_hits.append((passage_id, int(rank), f"{float(score):.4f}"))
+        bm25_hits, reranked_hits = columns(page)
+        assert [(hit.passage_id, hit.rank, hit.score) for hit in bm25_hits] == run_hits
+        for hit in bm25_hits + reranked_hits:
+            assert hit.is_positive == (hit.passage_id in positives[query_id])
+            marked_count += hit.is_positive
+    assert marked_count > 10
 
 
 def test_a_re_ranker_orders_the_candidates_of_the_column_before_it(searcher: Searcher) -> None:
-    first, second = columns(page := searcher.page("手机怎么办"))
-    assert "its positives are unknown" in page and "hit positive" not in page  # of one's own query
-    assert [hit[4] for hit in second] == [8, 7, 6, 5, 4]
-    assert [hit[0] for hit in first[3:]] == [hit[0] for hit in reversed(second[3:])]
+    page = searcher.page("手机怎么办")
+    # The positives of one's own query are unknown.
+    assert "its positives are unknown" in page
+    assert "hit positive" not in page
+    bm25_hits, reranked_hits = columns(page)
+    assert [hit.earlier_rank for hit in reranked_hits] == [8, 7, 6, 5, 4]
+    # Both columns show ranks 4 and 5 of BM25, in reverse order.
+    last_of_bm25 = [hit.passage_id for hit in bm25_hits[3:]]
+    last_of_reranked = [hit.passage_id for hit in reranked_hits[3:]]
+    assert last_of_bm25 == last_of_reranked[::-1]
 
 
 def test_any_text_has_an_answer(searcher: Searcher) -> None:
@@ -84,7 +115,9 @@ def test_any_text_has_an_answer(searcher: Searcher) -> None:
 
 
 def test_fifty_threads_get_the_answers_that_one_gets(searcher: Searcher) -> None:
-    texts = [f"{text} {number}" for number in range(10) for _, text in searcher.questions[:5]]
+    texts = []
+    for number in range(10):
+        texts += [f"{text} {number}" for _, text in searcher.questions[:5]]
     alone = list(map(searcher.page, texts))
     searcher._answer.cache_clear()
     with ThreadPoolExecutor(50) as pool:
@@ -92,21 +125,29 @@ def test_fifty_threads_get_the_answers_that_one_gets(searcher: Searcher) -> None
 
 
 def test_html_of_queries_passages_and_ids_is_text() -> None:
-    bad = '<script>alert(1)</script><img src=x onerror="alert(2)"> 手机'
+    markup = '<script>alert(1)</script><img src=x onerror="alert(2)"> 手机'
 
-    class Bad:
+    class MarkupPassages:
+        """Passages whose texts are markup."""
+
         def rows(self, ids: list[str]) -> argparse.Namespace:
             return argparse.Namespace(tolist=lambda: [0])
 
         def texts(self, rows: list[int]) -> list[str]:
-            return [bad * 20]
+            return [markup * 20]
 
-    searcher = Searcher({"<b>": lambda *_: [(bad, 1.0)]}, Bad(), [(bad, bad)], {bad: {bad}})  # type: ignore[arg-type]
-    found = searcher.page(bad)
-    seen = Seen(found)
-    tags = {"style", "p", "div", "section", "h3", "span", "mark", "details", "summary"}
-    assert {tag for tag, _ in seen.tags} <= tags and {name for _, given in seen.tags for name in given} == {"class"}
-    assert seen.text.count("<script>alert(1)</script>") >= 20 and "<mark>手机</mark>" in found
+    searchers = {"<b>": lambda *_: [(markup, 1.0)]}
+    searcher = Searcher(searchers, MarkupPassages(), [(markup, markup)], {markup: {markup}})  # type: ignore[arg-type]
+    html = searcher.page(markup)
+    parsed_page = Seen(html)
+    allowed_tags = {"style", "p", "div", "section", "h3", "span", "mark", "details", "summary"}
+    attribute_names: set[str] = set()
+    for tag, attributes in parsed_page.tags:
+        assert tag in allowed_tags
+        attribute_names.update(attributes)
+    assert attribute_names == {"class"}
+    assert parsed_page.text.count("<script>alert(1)</script>") >= 20
+    assert "<mark>手机</mark>" in html
 
 
 TICKET, PHONE = QUESTIONS["dev"]
@@ -116,21 +157,27 @@ LONG = f"{'前面的话很多。' * 40}手机进水以后先关机。{'后面的
 @pytest.fixture
 def world(tmp_path: Path) -> Path:
     """A release and two runs. Both runs have the second dev question, and only the first run has the first question."""
-    make_release(tmp_path / "release", tables([*TEXTS, LONG]))
-    both = (md5(PHONE), [(md5(TEXTS[0]), 2.5), (md5(TEXTS[5]), 1.25), (md5(LONG), 0.5), (md5(TEXTS[1]), 0.25)])
-    write_run(tmp_path / "one.run", [(md5(TICKET), [(md5(TEXTS[4]), 3.0)]), both])
-    write_run(tmp_path / "two.run", [both])
+    texts = TEXTS.copy()
+    texts.append(LONG)
+    make_release(tmp_path / "release", tables(texts))
+    phone_texts = [TEXTS[0], TEXTS[5], LONG, TEXTS[1]]
+    phone_ids = map(md5, phone_texts)
+    phone_hits = list(zip(phone_ids, [2.5, 1.25, 0.5, 0.25], strict=True))
+    ticket_hits = [(md5(TEXTS[4]), 3.0)]
+    write_run(tmp_path / "one.run", [(md5(TICKET), ticket_hits), (md5(PHONE), phone_hits)])
+    write_run(tmp_path / "two.run", [(md5(PHONE), phone_hits)])
     return tmp_path
 
 
 def show(world: Path, *words: str, runs: tuple[str, ...] = ("one.run",), split: str = "dev", code: int = 0) -> Done:
-    paths = [world / run for run in runs]
+    """Show passages of these runs."""
+    paths = [world / run_name for run_name in runs]
     return run("baselines", "show", "--release", world / "release", "--split", split, *words, *paths, code=code)
 
 
 def test_a_question_is_shown_with_its_passages_ranked_and_the_positive_marked(world: Path) -> None:
-    shown = show(world, "--query", PHONE, "--top-k", "2").stdout
-    assert shown.splitlines() == [
+    text = show(world, "--query", PHONE, "--top-k", "2").stdout
+    assert text.splitlines() == [
         PHONE,
         f"question {md5(PHONE)} of dev",
         "",
@@ -141,7 +188,7 @@ def test_a_question_is_shown_with_its_passages_ranked_and_the_positive_marked(wo
         f"     {TEXTS[5]}",
     ]
     for query in (md5(PHONE), "进水"):  # its id, or a part of its text
-        assert show(world, "--query", query, "--top-k", "2").stdout == shown
+        assert show(world, "--query", query, "--top-k", "2").stdout == text
 
 
 def test_without_a_name_it_is_the_first_question_that_every_run_answers(world: Path) -> None:
@@ -152,9 +199,11 @@ def test_without_a_name_it_is_the_first_question_that_every_run_answers(world: P
 
 
 def test_a_long_passage_is_cut_around_the_terms_in_common(world: Path) -> None:
-    shown = show(world, "--query", PHONE, "--chars", "30").stdout.splitlines()[-1].strip()
-    assert shown.startswith("…") and shown.endswith("…") and len(shown) <= 32
-    assert "话很多。手机进水以后先关机。后面的话" in shown
+    excerpt = show(world, "--query", PHONE, "--chars", "30").stdout.splitlines()[-1].strip()
+    assert excerpt.startswith("…")
+    assert excerpt.endswith("…")
+    assert len(excerpt) <= 32
+    assert "话很多。手机进水以后先关机。后面的话" in excerpt
 
 
 def test_terms_have_colors(world: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,7 +240,10 @@ def test_what_cannot_be_shown_is_one_error(world: Path) -> None:
 
 def test_a_call_from_python_returns_the_passages(world: Path) -> None:
     report = show_passages([world / "one.run"], release=world / "release", query=PHONE, top_k=2)
-    assert report is not None and str(report) == show(world, "--query", PHONE, "--top-k", "2").stdout.rstrip("\n")
-    passages = report.to_pandas()
-    assert passages["rank"].tolist() == [1, 2]
-    assert passages["positive"].tolist() == [row["positive"] for row in report.value["runs"][0]["passages"]]
+    printed = show(world, "--query", PHONE, "--top-k", "2").stdout
+    assert report is not None
+    assert str(report) == printed.rstrip("\n")
+    table = report.to_pandas()
+    assert table["rank"].tolist() == [1, 2]
+    passages = report.value["runs"][0]["passages"]
+    assert table["positive"].tolist() == [passage["positive"] for passage in passages]

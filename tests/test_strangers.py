@@ -43,7 +43,9 @@ def test_options_of_a_build_that_are_used_again_are_validated(
 def test_the_answers_of_later_releases_follow_the_last_recorded_rule(whole_copy: Path) -> None:
     first = {"verb": "release", "options": {"unit": "word", "threshold": "1/2"}, "sources": []}
     last = {"verb": "answers", "options": {"unit": "char", "threshold": "3/5"}, "sources": []}
-    edit_builds(whole_copy, [first, last, {"verb": "similar", "options": {"threshold": 9}, "sources": []}])
+    # A later build with another meaning of the same option
+    similar = {"verb": "similar", "options": {"threshold": 9}, "sources": []}
+    edit_builds(whole_copy, [first, last, similar])
     rule = rule_of(open_release(whole_copy).manifest)
     assert (rule.unit, str(rule.threshold), rule.segmenter) == ("char", "3/5", "rjieba")
 
@@ -51,9 +53,8 @@ def test_the_answers_of_later_releases_follow_the_last_recorded_rule(whole_copy:
 @pytest.mark.parametrize("number", ["1e99999999", "9" * 5_000])
 def test_a_threshold_that_would_take_hours_is_wrong_usage(tmp_path: Path, number: str) -> None:
     write_rows(tmp_path / "raw" / "search.dev.json", [raw_row(1, "问", [["答"]], ["答"])])
-    done = run(
-        "builders", "release", "--raw", tmp_path / "raw", "--out", tmp_path / "out", "--threshold", number, code=2
-    )
+    words = ["--raw", tmp_path / "raw", "--out", tmp_path / "out", "--threshold", number]
+    done = run("builders", "release", *words, code=2)
     assert "expected a number such as 0.5 or 1/2" in done.stderr
 
 

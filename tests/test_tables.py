@@ -41,6 +41,7 @@ COLUMNS = ["id", "text"]
 
 
 def save(folder: Path, data: bytes, name: str = "t.csv") -> Path:
+    """Write a table, compressed or packed as its name says."""
     path = folder / name
     if name.endswith(".gz"):
         data = gzip.compress(data)
@@ -53,8 +54,10 @@ def save(folder: Path, data: bytes, name: str = "t.csv") -> Path:
     return path
 
 
-def read(path: Path, columns: list[str] | None = COLUMNS, **options: bool) -> list[tuple[int, list[str]]]:
-    spreadsheet = options.pop("spreadsheet", False)
+def read(
+    path: Path, columns: list[str] | None = COLUMNS, *, spreadsheet: bool = False, **options: bool
+) -> list[tuple[int, list[str]]]:
+    """Return the line number and the fields of every row."""
     (source,) = find_tables([path])
     return list(open_table(source, spreadsheet=spreadsheet).rows(columns, **options))
 
@@ -89,7 +92,8 @@ def test_the_last_column_may_hold_tabs_where_the_caller_says_so(tmp_path: Path) 
         read(path)
 
 
-def outcome(data: bytes) -> str:
+def detect_encoding(data: bytes) -> str:
+    """Return the encoding that the reader detects."""
     return encoding_of(lambda: contextlib.nullcontext(io.BytesIO(data)), "x")
 
 
@@ -99,19 +103,19 @@ def test_another_encoding_never_becomes_wrong_characters(texts: list[str], encod
     if sum(byte > 127 for byte in data) < 400:
         return
     try:
-        found = outcome(data)
+        detected = detect_encoding(data)
     except InputError:
         return
-    assert data.decode(found) == data.decode(encoding)
+    assert data.decode(detected) == data.decode(encoding)
 
 
 @given(st.lists(st.sampled_from(SENTENCES), min_size=2), st.data())
 def test_damaged_utf8_is_never_taken_for_gb18030(texts: list[str], data: st.DataObject) -> None:
-    whole = bytearray("\n".join(texts).encode())
+    damaged_text = bytearray("\n".join(texts).encode())
     for _ in range(data.draw(st.integers(1, 3))):
-        whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
+        damaged_text[data.draw(st.integers(0, len(damaged_text) - 1))] = data.draw(st.integers(0, 255))
     try:
-        assert outcome(bytes(whole)) == "utf-8"
+        assert detect_encoding(bytes(damaged_text)) == "utf-8"
     except InputError as error:
         assert ":" in str(error)
 
@@ -123,28 +127,35 @@ cells = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters=
 @given(st.lists(st.tuples(cells, cells), min_size=1), st.sampled_from(["\t", ","]))
 def test_what_csv_writes_is_read_back(tmp_path: Path, rows: list[tuple[str, str]], delimiter: str) -> None:
     text = io.StringIO()
-    csv.writer(text, delimiter=delimiter, lineterminator="\n", quoting=csv.QUOTE_ALL).writerows([("id", "text"), *rows])
+    writer = csv.writer(text, delimiter=delimiter, lineterminator="\n", quoting=csv.QUOTE_ALL)
+    writer.writerow(("id", "text"))
+    writer.writerows(rows)
     path = save(tmp_path, text.getvalue().encode(), "t.tsv")
     assert [tuple(fields) for _, fields in read(path, spreadsheet=True)] == rows
 
 
 def test_a_draw_is_reproducible_and_a_longer_one_contains_it() -> None:
     ids = [str(number) for number in range(1000)]
-    assert draw(ids, 10, 1) == draw(reversed(ids), 10, 1) < draw(ids, 20, 1)
+    ten_ids = draw(ids, 10, 1)
+    assert ten_ids == draw(reversed(ids), 10, 1)
+    assert ten_ids < draw(ids, 20, 1)  # a subset
     assert draw(ids, 10, 1) != draw(ids, 10, 2)
     assert draw(ids, 5000, 1) == set(ids)
     # Every id is as likely as the next: 200 draws of one in ten.
-    assert 5 <= sum("7" in draw(ids, 100, seed) for seed in range(200)) <= 40
+    times_drawn = sum("7" in draw(ids, 100, seed) for seed in range(200))
+    assert 5 <= times_drawn <= 40
 
 
 ONE = raw_row(1, "太阳花怎么养", [["喜温暖。", "耐瘠薄。"]], ["喜温暖"])
 
 
 def questions(paths: list[Path], split: str | None = None, block_bytes: int = 1 << 20) -> list[tuple[str, int, str]]:
-    found = []
+    """Return the split, the line number and the text of every question."""
+    lines = []
     for block in read_blocks(find_sources(paths, split), block_bytes):
-        found += [(block.source.split, line_number(block.source, start), r.question) for start, r in parse_rows(block)]
-    return found
+        for start, row in parse_rows(block):
+            lines.append((block.source.split, line_number(block.source, start), row.question))
+    return lines
 
 
 SPLITS = {
@@ -156,9 +167,9 @@ SPLITS = {
 
 
 def test_names_tell_the_split() -> None:
-    assert {name: split_of(name) for names in SPLITS.values() for name in names} == {
-        name: split for split, names in SPLITS.items() for name in names
-    }
+    for split, names in SPLITS.items():
+        for name in names:
+            assert split_of(name) == split, name
 
 
 def test_plain_gzip_zip_and_folders_hold_the_same_rows(tmp_path: Path) -> None:
@@ -182,7 +193,13 @@ def test_folders_are_read_train_first_then_by_name(tmp_path: Path) -> None:
     for name in ("zhidao.dev", "search.dev", "search.test", "zhidao.train", "search.train"):
         write_rows(tmp_path / f"{name}.json", [ONE])
     names = [source.name for source in find_sources([tmp_path])]
-    assert names == [f"{n}.json" for n in ("search.train", "zhidao.train", "search.dev", "zhidao.dev", "search.test")]
+    assert names == [
+        "search.train.json",
+        "zhidao.train.json",
+        "search.dev.json",
+        "zhidao.dev.json",
+        "search.test.json",
+    ]
 
 
 @pytest.mark.parametrize("block_bytes", [1, 7, 64, 1 << 20])
@@ -191,8 +208,11 @@ def test_blocks_of_any_size_give_the_same_rows_and_lines(tmp_path: Path, block_b
     path = write_rows(tmp_path / "train.json", rows)
     text = path.read_text(encoding="utf-8").replace("\n", "\n\n", 1)  # a blank line has no row but counts as a line
     path.write_bytes(b"\xef\xbb\xbf" + text.rstrip("\n").encode())  # with a byte order mark, without a final line end
-    assert [(line, text) for _, line, text in questions([path], None, block_bytes)] == [
-        (line, f"问题\u2028{i}\u0085") for i, line in enumerate([1, 3, 4, 5])
+    assert questions([path], None, block_bytes) == [
+        ("train", 1, "问题\u20280\u0085"),
+        ("train", 3, "问题\u20281\u0085"),
+        ("train", 4, "问题\u20282\u0085"),
+        ("train", 5, "问题\u20283\u0085"),
     ]
 
 
@@ -203,21 +223,26 @@ def test_blocks_of_any_size_give_the_same_rows_and_lines(tmp_path: Path, block_b
 )
 @settings(max_examples=200)
 def test_ranges_hold_every_line_once(tmp_path_factory: pytest.TempPathFactory, lines, size, end) -> None:  # type: ignore[no-untyped-def]
-    whole = ("\n".join(["x", *lines]) + "\n" * end).encode()
+    text = "\n".join(["x", *lines])
+    if end:
+        text += "\n"
+    content = text.encode()
     folder = tmp_path_factory.mktemp("ranges")
-    (folder / "train.json").write_bytes(whole)
-    (folder / "train.json.gz").write_bytes(gzip.compress(whole))
+    (folder / "train.json").write_bytes(content)
+    (folder / "train.json.gz").write_bytes(gzip.compress(content))
     for source in find_sources([folder]):
-        found = list(read_blocks([source], size))
-        assert b"".join(block.data for block in found) == whole
-        assert [block.number for block in found] == list(range(len(found)))
-        for block in found:
-            assert block.start == 0 or whole[block.start - 1 : block.start] == b"\n"
-            assert whole[block.start : block.start + len(block.data)] == block.data
-        assert list(read_blocks([source], size, {block.number for block in found[::2]})) == found[1::2]
+        all_blocks = list(read_blocks([source], size))
+        assert b"".join(block.data for block in all_blocks) == content
+        assert [block.number for block in all_blocks] == list(range(len(all_blocks)))
+        for block in all_blocks:
+            assert block.start == 0 or content[block.start - 1 : block.start] == b"\n"
+            assert content[block.start : block.start + len(block.data)] == block.data
+        finished_blocks = {block.number for block in all_blocks[::2]}
+        assert list(read_blocks([source], size, finished_blocks)) == all_blocks[1::2]
 
 
-def bad(folder: Path, line: bytes, unit: str) -> str:
+def read_error(folder: Path, line: bytes, unit: str) -> str:
+    """Return the error of a file whose line 7 is this line."""
     (folder / "x.train.json").write_bytes(b"\n" * 6 + line)
     (folder / "work").mkdir(exist_ok=True)
     with pytest.raises(InputError) as error:
@@ -241,32 +266,35 @@ def test_every_wrong_line_is_one_error_with_file_line_and_what_was_expected(tmp_
         b"[" * 100_000: "Expected `object`",
         b'{"question_id": 1, "question": "x", "documents": [], "a": ' + b"[" * 100_000: "x.train.json:7",
     }
-    for line, said in cases.items():
+    for line, expected_message in cases.items():
         assert line != good
-        message = bad(tmp_path, line, unit)
+        message = read_error(tmp_path, line, unit)
         assert message.startswith(f"{tmp_path}/x.train.json:7: ")
-        assert said in message
+        assert expected_message in message
         assert "\n" not in message
 
 
 # Chinese of every kind that the two treat differently or might, Latin letters, digits and signs next to each other,
 # full-width forms, blanks of many kinds, emoji with and without joiners, other scripts and their digits.
 PIECES = [
-    *"的在常度不一了上我他们中国人大学北京清华绿萝浇水怎么养股票王小明龘囧〇々",
-    *["A股", "T恤", "卡拉OK", "γ射线", "C++", "c#", "AT&T", "3.5%", "10%", "2016-09-04", "jingyan.baidu.com", "3.5.6"],
-    *"aZ09+#&._%-@/\\:,;!?'\"()<>*~^|`$={}[]",
-    *"，。！？、；：“”（）《》·—…％＋－．ＡＢ０９￥",
-    *"㐀䶿鿕鿖鿿豈﫿𠀀𪛟𫝀丽", "\U0003ffff",
-    *["\r\n", "\r", "\n", "\t", " ", "\u3000", "\xa0", "\u2028", "\u2029", "\x85", "\x1c", "\u200b", "\ufeff", "\0"],
-    *["😀", "👨‍👩‍👧", "❤️", "é", "ß", "İ", "أ", "١", "क", "あ", "カ", "한", "²", "½", "Ⅳ", "①", "㎡"],
+    "A股", "T恤", "卡拉OK", "γ射线", "C++", "c#", "AT&T", "3.5%", "10%", "2016-09-04", "jingyan.baidu.com", "3.5.6",
+    "\U0003ffff",
+    "\r\n", "\r", "\n", "\t", " ", "\u3000", "\xa0", "\u2028", "\u2029", "\x85", "\x1c", "\u200b", "\ufeff", "\0",
+    "😀", "👨‍👩‍👧", "❤️", "é", "ß", "İ", "أ", "١", "क", "あ", "カ", "한", "²", "½", "Ⅳ", "①", "㎡",
 ]  # fmt: skip
+PIECES += "的在常度不一了上我他们中国人大学北京清华绿萝浇水怎么养股票王小明龘囧〇々"
+PIECES += "aZ09+#&._%-@/\\:,;!?'\"()<>*~^|`$={}[]"
+PIECES += "，。！？、；：“”（）《》·—…％＋－．ＡＢ０９￥"
+PIECES += "㐀䶿鿕鿖鿿豈﫿𠀀𪛟𫝀丽"
 ODD_TEXTS = st.lists(st.sampled_from(PIECES) | st.characters(exclude_categories=["Cs"]), max_size=40).map("".join)
 
 
 def model_terms(cut: list[str]) -> tuple[Counter[tuple[str, str]], Counter[tuple[str, str]]]:
     """The likelihood of a cut in jieba's model, from places of characters in words, and their sequence."""
-    places = "".join("S" if len(word) == 1 else f"B{'M' * (len(word) - 2)}E" for word in cut)
-    return Counter(zip("".join(cut), places, strict=True)), Counter(itertools.pairwise(places))
+    tags = ""  # S: a word of one character; B, M, E: the begin, middle and end of a longer word
+    for word in cut:
+        tags += "S" if len(word) == 1 else f"B{'M' * (len(word) - 2)}E"
+    return Counter(zip("".join(cut), tags, strict=True)), Counter(itertools.pairwise(tags))
 
 
 @settings(max_examples=500)
@@ -279,7 +307,9 @@ def test_random_texts_are_cut_as_jieba_cuts_them(text: str) -> None:
 
 def test_odd_texts_are_cut_as_jieba_cuts_them() -> None:
     odd = "\r\n\r\n|的|龘|-|--|-5|WES-5.4.5|看ISU-CNS24093吧|AT&T.C#-5C++++|T恤-5.4T恤|1.2.3%%|北京㐀大学|a㐀b.c𠀀-d"
-    for text in ["", " ", *odd.split("|"), "\u2028", "网址jingyan.baidu.com在2016-09-04更新", "％３．５", "γ射线-γ"]:
+    texts = ["", " ", "\u2028", "网址jingyan.baidu.com在2016-09-04更新", "％３．５", "γ射线-γ"]
+    texts += odd.split("|")
+    for text in texts:
         assert words(text) == words(text, "jieba"), text
         assert "".join(words(text)) == text
 
@@ -290,15 +320,20 @@ def test_the_rules_taken_over_are_those_of_the_installed_jieba() -> None:
 
     assert segment._SKIP.pattern == jieba.finalseg.re_skip.pattern
     takes_in = {chr(code) for code in range(0x110000) if jieba.re_han_default.match(chr(code))}
-    assert {c for c in takes_in if c.isascii()} == segment._LATIN
-    assert not any(segment._RARE_RUN.match(c) for c in takes_in)
+    assert {character for character in takes_in if character.isascii()} == segment._LATIN
+    assert not any(segment._RARE_RUN.match(character) for character in takes_in)
     import rjieba
 
-    latin = {word for word, count in jieba.dt.FREQ.items() if count and set(word) <= segment._LATIN and len(word) > 1}
-    assert latin and all(map(rjieba.has_word, latin))
+    latin_words = set()
+    for word, count in jieba.dt.FREQ.items():
+        if count and len(word) > 1 and set(word) <= segment._LATIN:
+            latin_words.add(word)
+    assert latin_words
+    assert all(map(rjieba.has_word, latin_words))
 
 
 def paragraphs(folder: Path) -> Iterator[str]:
+    """Yield the questions, answers and paragraphs of raw rows."""
     for path in sorted(folder.glob("*.gz")):
         with gzip.open(path, "rt", encoding="utf-8", newline="\n") as lines:
             for record in map(json.loads, lines):
@@ -314,7 +349,8 @@ def test_the_real_paragraphs_are_cut_as_jieba_cuts_them(shared_data: Path) -> No
 
 
 def test_the_pair_that_rounding_decides_is_cut_as_jieba_cuts_it() -> None:
-    around = ["", *"，a的此乡打经㐀龘", "3.5", "稳定", "活动", "王小明", "一起", "锻炼", "常在"]
-    for before, after, more in itertools.product(around, around, ["", "的", "一起"]):
-        text = f"{before}常在{after}{more}"
+    around = ["", "3.5", "稳定", "活动", "王小明", "一起", "锻炼", "常在"]
+    around += "，a的此乡打经㐀龘"
+    for before, after, end in itertools.product(around, around, ["", "的", "一起"]):
+        text = f"{before}常在{after}{end}"
         assert words(text) == words(text, "jieba"), text

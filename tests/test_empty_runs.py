@@ -22,6 +22,7 @@ QUERY = md5(QUESTIONS["dev"][0])
 
 @pytest.fixture(scope="module")
 def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A release of the usual texts. Do not change it."""
     return make_release(tmp_path_factory.mktemp("empty") / "release")
 
 

@@ -31,6 +31,7 @@ pytestmark = pytest.mark.usefixtures("own_cache")
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with dual-encoders of several settings and weights, and cross-encoders."""
     torch.set_num_threads(1)
     models_folder = tmp_path_factory.mktemp("models")
     write_dual(models_folder / "dot")
@@ -71,6 +72,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def encode(*words: object, code: int = 0) -> Done:
+    """Run the verb encode."""
     return run("baselines", "encode", *words, code=code)
 
 
@@ -135,6 +137,7 @@ def test_passages_cut_at_a_length_are_searched_by_queries_of_the_same_model(tmp_
 
 def test_vectors_above_16_bits_are_refused(tmp_path: Path, models: Path) -> None:
     model = SentenceTransformer(str(models / "dot"), device="cpu")
+    # The largest number of 16 bits is 65,504.
     with torch.no_grad():
         for layer in model.transformers_model.encoder.layer:
             layer.output.LayerNorm.weight.mul_(1e6)
@@ -235,6 +238,7 @@ def test_a_run_is_what_the_model_says(world: Path, tmp_path: Path) -> None:
     for model_scores, hits in zip(scores, hits_by_query.values(), strict=True):
         assert len(hits) == 7
         assert [score for _, score in hits] == pytest.approx(sorted(model_scores, reverse=True)[:7], abs=1e-3)
+        # Passages with nearly equal scores may change places, so their scores are compared and not their ids.
         for passage_id, score in hits:
             assert model_scores[row_of_passage[passage_id]] == pytest.approx(score, abs=1e-3)
 
@@ -261,6 +265,7 @@ def test_what_does_not_fit_together_is_one_error(
 
 def test_without_faiss_exact_search_is_torchs(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     search(world, tmp_path / "a.run", "--queries", world / "queries")
+    # Neither is faiss found, nor can it be imported.
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     monkeypatch.setitem(sys.modules, "faiss", None)
     search(world, tmp_path / "b.run", "--queries", world / "queries")
@@ -277,6 +282,7 @@ def encoder(models: Path) -> TextEncoder:
 
 @pytest.fixture
 def few_texts_use_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start tokenizing processes for any number of texts. Usually, a thread is enough for few texts."""
     monkeypatch.setattr("baselines.retrieve.encoder.MANY", 1)
 
 

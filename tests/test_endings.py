@@ -245,6 +245,7 @@ def test_2_gb_of_addresses_are_enough(
 )
 def test_every_error_of_a_full_disk_names_the_disk(tmp_path: Path, error: Exception, problem: str) -> None:
     with small_disk(tmp_path / "disk", 1 << 20) as disk:
+        # The error does not say which disk is full, so the disk with the least free space is named.
         (disk / "much").write_bytes(bytes((1 << 20) - 4096))
         with pytest.raises(DiskFull) as caught, writing(disk / "runs"), writing(tmp_path):
             raise error
@@ -270,6 +271,7 @@ def _duckdb(disk: Path) -> None:
 
 @pytest.mark.parametrize("write", [_numpy, _duckdb], ids=lambda write: write.__name__.strip("_"))
 def test_a_disk_that_a_library_fills_is_named(write: Callable[[Path], None], tmp_path: Path) -> None:
+    # On a larger disk, the library fails at a later call.
     for number, size in enumerate((4 << 10, 20 << 10, 100 << 10, 300 << 10)):
         with (
             small_disk(tmp_path / str(number), size) as disk,
@@ -280,6 +282,7 @@ def test_a_disk_that_a_library_fills_is_named(write: Callable[[Path], None], tmp
 
 
 def test_without_shared_memory_one_process(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    # Python fails in this way on a machine without semaphores, such as some containers.
     def raise_not_implemented(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
@@ -302,6 +305,7 @@ def test_a_pull_that_fills_the_disk(hub: Hub, call: Callable[..., Done], checkpo
 
 
 def test_a_full_shared_memory_is_not_reported_as_a_full_disk(tmp_path: Path) -> None:
+    # The message has the words of a full disk, but /dev/shm is memory.
     torch_message = "unable to allocate shared memory(shm) for file </torch_7_8_9>: No space left on device (28)"
     with pytest.raises(jobs.WorkerDied, match="/dev/shm"), writing(tmp_path), jobs.loading():
         raise RuntimeError(torch_message)

@@ -152,6 +152,7 @@ def test_any_run_has_the_values_of_the_definitions(
     tmp_path_factory: pytest.TempPathFactory, reference: dict[str, set[str]], run: dict[str, list[str]]
 ) -> None:
     folder = tmp_path_factory.mktemp("any")
+    # Without a common query, the run is probably of another split.
     if reference.keys().isdisjoint(run):
         with pytest.raises(InputError, match="no matching query"):
             measure(folder, reference, run)
@@ -226,6 +227,7 @@ def test_files_that_a_command_line_names_may_be_pipes(tmp_path: Path) -> None:
     pipes = tmp_path / "pipes"
     pipes.mkdir()
     for name in ("qrels", "run"):
+        # A thread writes each pipe, because opening a pipe waits for its reader.
         os.mkfifo(pipes / name)
         content = (tmp_path / name).read_bytes()
         threading.Thread(target=(pipes / name).write_bytes, args=(content,), daemon=True).start()

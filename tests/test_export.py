@@ -185,7 +185,7 @@ def test_an_out_of_domain_set_is_joined_from_queries_judgments_and_corpus(tmp_pa
     for split in ("train", "dev"):
         rows["cmedqa-queries", split] = rows["queries", split]
     out = export_to(make_release(tmp_path / "release", rows), "tevatron", "cmedqa")
-    # The set has no negatives, and no judgments of the training queries.
+    # The set has no negatives, and no judgments of the training queries
     without_negatives = [row | {"negative_passages": []} for row in rows["dev", "dev"]]
     assert json_lines(out / "dev.jsonl") == without_negatives
     unlabelled = [row | {"positive_passages": [], "negative_passages": []} for row in rows["train", "train"]]

@@ -65,6 +65,7 @@ def make_sets(folder: Path) -> tuple[Path, Path]:
 
 
 def add(*words: object) -> Done:
+    """Add sets to a release."""
     return run("builders", "add", *words)
 
 
@@ -91,12 +92,11 @@ def test_restrain_sets_are_added(tmp_path: Path) -> None:
 def release_with_sets(tmp_path: Path) -> Path:
     """A release with sets of restrain and resttest, which several commands added in place."""
     release, vectors_path = make_sets(tmp_path)
-    vectors_option = ("--embeddings", vectors_path)
-    add("restrain", "--release", release, *vectors_option, "--size", "15", "5", "--exclude", "2", "--out", release)
-    in_place = ("--release", release, "--out", release)
-    add("restrain", *in_place, *vectors_option, "--size", "10", "--split", "dev", "test")
-    add("resttest", *in_place, *vectors_option, "--buckets", "4")
-    add("resttest", *in_place, *vectors_option, "--buckets", "3")
+    in_place = ("--embeddings", vectors_path, "--release", release, "--out", release)
+    add("restrain", *in_place, "--size", "15", "5", "--exclude", "2")
+    add("restrain", *in_place, "--size", "10", "--split", "dev", "test")
+    add("resttest", *in_place, "--buckets", "4")
+    add("resttest", *in_place, "--buckets", "3")
     return release
 
 
@@ -299,12 +299,8 @@ def tables_with_sets() -> dict[tuple[str, str], list[dict[str, Any]]]:
     """A release with four training and four dev questions. The first two of each split form bucket 1."""
     rows = tables()
     rows["queries", "dev"] = [{"_id": md5(text), "text": text} for text in DEV]
-    dev = [
-        judgment(DEV[0], TEXTS[4], 1),
-        judgment(DEV[1], TEXTS[5], 1),
-        judgment(DEV[2], TEXTS[0], 1),  # a wrong answer
-        judgment(DEV[3], TEXTS[1], 1),
-    ]
+    answers = [TEXTS[4], TEXTS[5], TEXTS[0], TEXTS[1]]  # the third answer is wrong
+    dev = [judgment(question, answer, 1) for question, answer in zip(DEV, answers, strict=True)]
     train = rows["qrels", "train"]
     rows["qrels", "dev"] = dev
     del rows["dev", "dev"]
@@ -344,6 +340,7 @@ def world(tmp_path: Path, own_cache: None) -> Path:
 
 
 def reproduce(world: Path, *words: str, code: int = 0) -> Any:
+    """Run models on the sets, and return stdout, or the error of a command that fails."""
     options = ["--release", world / "release", "--out", world / "runs", "--one-process", "--extrapolation"]
     done = run("baselines", "reproduce", *options, *words, code=code)
     return done.error if code else done.stdout

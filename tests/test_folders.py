@@ -259,7 +259,7 @@ def test_a_kill_while_replacing_loses_nothing(
         patch.setattr("shutil.rmtree", kill_at_deletion)
         run_until_killed(lambda: write("second"))
     assert names(tmp_path) != ["out"]
-    # The next work removes what the killed process left.
+    # The next work finishes or undoes the replacement.
     with work_beside(out):
         assert (out / "EXPORT").read_text() == expected_text
     assert names(tmp_path) == ["out"]
@@ -270,6 +270,7 @@ def test_links_to_a_file_are_followed(tmp_path: Path) -> None:
     there = tmp_path / "there"
     here.mkdir()
     there.mkdir()
+    # here/run leads to here/second, and this to there/run.
     (there / "run").write_text("earlier")
     (here / "run").symlink_to("second")
     (here / "second").symlink_to(Path("../there/run"))
@@ -354,7 +355,7 @@ def test_a_file_is_looked_at_once_for_each_claim(file: Path) -> None:
     first_check = CountedCheck()
     second_check = CountedCheck()
     link = file.with_name("link")
-    os.link(file, link)
+    os.link(file, link)  # a hard link, so the inode is the same
     for path in (file, file, link):
         assert fault_once(path, "one", first_check) == ""
         assert fault_once(path, ["other", 1], second_check) == ""
@@ -419,6 +420,7 @@ def test_a_cache_that_cannot_be_written_is_named_by_the_error(tmp_path: Path, mo
 def test_loops_are_compiled_without_a_cache(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     from numba.core.caching import CompileResultCacheImpl
 
+    # No locator finds a folder, as on a machine where none is writable.
     monkeypatch.setattr(CompileResultCacheImpl, "_locator_classes", [])
     assert compiled(lambda number: number + 1)(1) == 2
     assert "set NUMBA_CACHE_DIR to a writable folder" in caplog.text

@@ -292,6 +292,7 @@ def test_any_encoding_works(
     monkeypatch.setattr(sys, "stdout", stdout)
     monkeypatch.setattr(sys, "stderr", stderr)
     program, *argv = words.format_map(inputs).split()
+    # The help of some verbs ends by SystemExit, which `python -m` would turn into an exit code.
     try:
         code = main(program, "", importlib.import_module(f"{program}.__main__").VERBS, argv)
     except SystemExit as exit_of_help:
@@ -302,7 +303,7 @@ def test_any_encoding_works(
 
 
 def test_json_stays_json_in_any_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = "é 中文 😀 \ud800"
+    text = "é 中文 😀 \ud800"  # the last character is half of a pair, which no encoding has
     stdout = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     monkeypatch.setattr(sys, "stdout", stdout)
     assert exit_code(lambda: print(json.dumps(text, ensure_ascii=False)) or 0) == 0
@@ -312,7 +313,7 @@ def test_json_stays_json_in_any_encoding(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_progress_is_logged(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    monkeypatch.setattr(progress_module, "EVERY", 0)
+    monkeypatch.setattr(progress_module, "EVERY", 0)  # seconds between two lines
     assert list(progress(["a", "b"], label="encode", unit="row")) == ["a", "b"]
     assert any(line.startswith("encode:  50% 1.00/2.00 [") for line in caplog.messages), caplog.messages
 

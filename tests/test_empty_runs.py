@@ -22,17 +22,24 @@ QUERY = md5(QUESTIONS["dev"][0])
 
 @pytest.fixture(scope="module")
 def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A release of the usual texts. Do not change it."""
     return make_release(tmp_path_factory.mktemp("empty") / "release")
 
 
 @pytest.mark.parametrize("content", [{}, {QUERY: []}])
-@pytest.mark.parametrize("write", [write_dual, write_cross])
-def test_an_empty_run_is_not_reranked(release: Path, tmp_path: Path, write: Any, content: dict[str, list[str]]) -> None:
-    model, ranking, out = write(tmp_path / "model"), tmp_path / "first.json", tmp_path / "out"
-    ranking.write_text(json.dumps(content))
-    for words in (["rerank", "--model", model, "--run", ranking], ["run", model, "--over", ranking]):
-        line = error_of(run("baselines", *words, "--release", release, "--out", out, code=1))
-        assert line.startswith(f"error: {ranking}: is an empty run; expected passages to re-rank")
+@pytest.mark.parametrize("write_model", [write_dual, write_cross])
+def test_an_empty_run_is_not_reranked(
+    release: Path, tmp_path: Path, write_model: Any, content: dict[str, list[str]]
+) -> None:
+    model_folder = write_model(tmp_path / "model")
+    run_path = tmp_path / "first.json"
+    run_path.write_text(json.dumps(content))
+    out = tmp_path / "out"
+    rerank = ["rerank", "--model", model_folder, "--run", run_path, "--release", release, "--out", out]
+    run_over = ["run", model_folder, "--over", run_path, "--release", release, "--out", out]
+    for words in (rerank, run_over):
+        error_line = error_of(run("baselines", *words, code=1))
+        assert error_line.startswith(f"error: {run_path}: is an empty run; expected passages to re-rank")
         assert not [path.name for path in tmp_path.iterdir() if "out" in path.name]
 
 
@@ -46,38 +53,48 @@ def test_an_empty_run_of_python_is_not_reranked(
             search(model, release, run=first_run)
 
 
-def change_settings(folder: Path, **values: Any) -> None:
-    path = folder / "config_sentence_transformers.json"
-    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | values), encoding="utf-8")
+def change_json(path: Path, **values: Any) -> None:
+    """Change values of a JSON file."""
+    content = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps(content | values), encoding="utf-8")
 
 
-@pytest.mark.parametrize("write", [write_dual, write_static])
-@pytest.mark.parametrize("kept", [0, -1, 1.5, "8", True, 1000])
-def test_a_wrong_number_of_dimensions_in_a_models_files_is_one_error(tmp_path: Path, write: Any, kept: Any) -> None:
-    folder = write(tmp_path / "model")
-    change_settings(folder, truncate_dim=kept)
-    with pytest.raises(InputError, match=f"truncate_dim is {kept!r}; expected a number from 1 to (16|32), or no such"):
-        open_encoder(ModelSettings(str(folder)))
+def truncate_vectors(model_folder: Path, dimensions: Any) -> None:
+    """Let the model's files keep the first dimensions of each vector."""
+    change_json(model_folder / "config_sentence_transformers.json", truncate_dim=dimensions)
+
+
+@pytest.mark.parametrize("write_model", [write_dual, write_static])
+@pytest.mark.parametrize("dimensions", [0, -1, 1.5, "8", True, 1000])
+def test_a_wrong_number_of_dimensions_in_a_models_files_is_one_error(
+    tmp_path: Path, write_model: Any, dimensions: Any
+) -> None:
+    model_folder = write_model(tmp_path / "model")
+    truncate_vectors(model_folder, dimensions)
+    problem = f"truncate_dim is {dimensions!r}; expected a number from 1 to (16|32), or no such"
+    with pytest.raises(InputError, match=problem):
+        open_encoder(ModelSettings(str(model_folder)))
 
 
 def test_a_model_is_opened_again_after_an_error(release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = write_dual(tmp_path / "model")
+    model_folder = write_dual(tmp_path / "model")
     with monkeypatch.context() as patch, pytest.raises(InputError, match="a full disk"):
-        patch.setattr("baselines.retrieve.vector_index._save_array", fail)
-        run_model(str(folder), release)
-    change_settings(folder, truncate_dim=8)
-    assert run_model(str(folder), release).manifest["model"]["dim"] == 8
+        patch.setattr("baselines.retrieve.vector_index._save_array", raise_full_disk)
+        run_model(str(model_folder), release)
+    # If the model were still open, it would have its earlier dimensions.
+    truncate_vectors(model_folder, 8)
+    assert run_model(str(model_folder), release).manifest["model"]["dim"] == 8
 
 
-def fail(*_: object) -> None:
+def raise_full_disk(*_: object) -> None:
+    """Fail in place of the function that writes an index."""
     raise InputError("a full disk")
 
 
 @pytest.mark.parametrize("name", ["query_length", "document_length"])
 @pytest.mark.parametrize("length", [0, -5, True])
 def test_a_wrong_length_in_a_models_files_is_one_error(tmp_path: Path, name: str, length: Any) -> None:
-    folder = write_dual(tmp_path / "model")
-    path = folder / "sentence_bert_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | {name: length}), encoding="utf-8")
+    model_folder = write_dual(tmp_path / "model")
+    change_json(model_folder / "sentence_bert_config.json", **{name: length})
     with pytest.raises(InputError, match=f"have {name} {length!r}; expected at least 1, or no such entry"):
-        open_encoder(ModelSettings(str(folder)))
+        open_encoder(ModelSettings(str(model_folder)))

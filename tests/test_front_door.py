@@ -33,24 +33,33 @@ from builders.store.reader import open_release
 from builders.store.runs import read_run, write_run
 
 PROGRAMS = {"builders": BUILDERS, "baselines": BASELINES, CONSOLE: BUILDERS | BASELINES}
-START = {name: f"runpy.run_module({name!r}, run_name='__main__')" for name in ("builders", "baselines")}
-START[CONSOLE] = "raise SystemExit(baselines.__main__.console())"
+START = {
+    "builders": "runpy.run_module('builders', run_name='__main__')",
+    "baselines": "runpy.run_module('baselines', run_name='__main__')",
+    CONSOLE: "raise SystemExit(baselines.__main__.console())",
+}
+# Libraries that take long to import
 SLOW = {"datasets", "duckdb", "faiss", "numba", "pandas", "pyarrow.dataset", "ray", "sentence_transformers", "torch"}
 SLOW |= {"ir_measures", "jieba", "matplotlib", "rjieba", "transformers"}
 
 
 def targets(program: str) -> dict[str, str]:
-    return {verb: target for group in PROGRAMS[program].values() for verb, target in group.items()}
+    """Return the function or the package of each verb."""
+    targets_by_verb: dict[str, str] = {}
+    for group in PROGRAMS[program].values():
+        targets_by_verb |= group
+    return targets_by_verb
 
 
 def call(program: str, *argv: str) -> int:
+    """Run a program in this process, and return its exit code."""
     return main(program, "", targets(program), argv, PROGRAMS[program])
 
 
 def first_line(target: str) -> str:
     """Return the first line of the docstring of a verb's function, or of the package of a verb with steps."""
-    described = load_function(target) if ":" in target else importlib.import_module(target)
-    return described.__doc__.splitlines()[0]
+    verb_object = load_function(target) if ":" in target else importlib.import_module(target)
+    return verb_object.__doc__.splitlines()[0]
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
@@ -58,16 +67,20 @@ def first_line(target: str) -> str:
 def test_no_verb_prints_all_with_lines(program: str, argv: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     assert call(program, *argv) == 0
     lines = capsys.readouterr().out.splitlines()
-    shown = dict(line.split(maxsplit=1) for line in lines if line.startswith("  "))
-    assert shown == {verb: first_line(target) for verb, target in targets(program).items()}
-    assert all(len(line) <= 80 for line in lines) and all(line.endswith(".") for line in shown.values())
+    assert max(len(line) for line in lines) <= 80
+    printed_verbs = dict(line.split(maxsplit=1) for line in lines if line.startswith("  "))
+    assert printed_verbs == {verb: first_line(target) for verb, target in targets(program).items()}
+    for sentence in printed_verbs.values():
+        assert sentence.endswith(".")
     assert [line[:-1] for line in lines if line.endswith(":")] == list(PROGRAMS[program])
 
 
 def imported(code: str) -> set[str]:
     """Return the modules and packages that a process has imported after ``code``."""
-    code += "\nimport sys\nprint(*sys.modules, *{name.split('.')[0] for name in sys.modules})"
-    return {*output([sys.executable, "-c", code]).splitlines()[-1].split()}
+    code += "\nimport sys\nprint(*sys.modules)"
+    modules = output([sys.executable, "-c", code]).splitlines()[-1].split()
+    packages = [name.split(".")[0] for name in modules]
+    return set(modules + packages)
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
@@ -82,9 +95,10 @@ HELP = f"""
 import importlib
 from builders.core.command import main
 for verb, target in {targets(CONSOLE)!r}.items():
+    assert main("PROGRAM", "", {targets(CONSOLE)!r}, [verb, "--help"]) == 0
     steps = [] if ":" in target else importlib.import_module(target).STEPS
-    for words in ([verb], *([verb, step] for step in steps)):
-        assert main("PROGRAM", "", {targets(CONSOLE)!r}, [*words, "--help"]) == 0
+    for step in steps:
+        assert main("PROGRAM", "", {targets(CONSOLE)!r}, [verb, step, "--help"]) == 0
 """
 REFUSED = """
 from baselines.__main__ import VERBS
@@ -100,18 +114,19 @@ def test_nothing_that_is_quick_imports_a_library_that_takes_seconds(code: str) -
 
 
 @pytest.mark.parametrize(
-    ("program", "argv", "code", "out", "error"),
+    ("program", "argv", "code", "stdout", "hint"),
     [
-        *((program, ["--version"], 0, f"dureader_retrieval {VERSION}\n", "") for program in ("builders", "baselines")),
+        ("builders", ["--version"], 0, f"dureader_retrieval {VERSION}\n", ""),
+        ("baselines", ["--version"], 0, f"dureader_retrieval {VERSION}\n", ""),
         ("builders", ["relase", "--out", "x"], 2, "", "did you mean release?"),
         ("baselines", ["eval", "--out", "x"], 2, "", "did you mean evaluate?"),
         ("builders", ["xyzzy"], 2, "", "`python -m builders` lists all verbs"),
         ("builders", ["check", "--release", "x", "--nothing"], 2, "", "Unknown option: --nothing"),
     ],
 )
-def test_a_wrong_verb_or_option_gets_a_hint(program: str, argv: list[str], code: int, out: str, error: str) -> None:
+def test_a_wrong_verb_or_option_gets_a_hint(program: str, argv: list[str], code: int, stdout: str, hint: str) -> None:
     done = run(program, *argv, code=code)
-    assert done.stdout == out and error in done.stderr
+    assert done.stdout == stdout and hint in done.stderr
 
 
 def test_the_console_script_names_itself_in_errors(capsys: pytest.CaptureFixture[str]) -> None:
@@ -133,10 +148,11 @@ def test_the_console_script_names_itself_in_the_help(capsys: pytest.CaptureFixtu
 def test_a_shell_completes_verbs_and_options(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(CONSOLE, "--completion", shell) == 0
     script = capsys.readouterr().out
-    assert all(word in script for word in ("dureader-retrieval", "cmedqa", "bm25", "--top-k", "--analyzer", "bigrams"))
-    program = shutil.which(shell)
-    if program and shell == "bash":
-        subprocess.run([program, "-n"], input=script, text=True, check=True)
+    for word in ("dureader-retrieval", "cmedqa", "bm25", "--top-k", "--analyzer", "bigrams"):
+        assert word in script
+    shell_path = shutil.which(shell)
+    if shell_path and shell == "bash":
+        subprocess.run([shell_path, "-n"], input=script, text=True, check=True)
 
 
 @pytest.mark.parametrize("words", [[], ["tcsh"]])
@@ -154,13 +170,13 @@ class Missing:
 sys.meta_path.insert(0, Missing())
 """
 # The bare installation has datasets and cyclopts. The help needs neither them nor the libraries that they bring.
-LIBRARIES = sorted({library for names in EXTRAS.values() for library in names.split()} - {"cyclopts"})
+LIBRARIES = sorted(set(" ".join(EXTRAS.values()).split()) - {"cyclopts"})
 
 
 def run_without(libraries: Sequence[str], code: str) -> Done:
     """Run Python code in a process that lacks libraries."""
-    argv = [sys.executable, "-c", WITHOUT.format(libraries=tuple(libraries)) + code]
-    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, encoding="utf-8", check=False)
+    words = [sys.executable, "-c", WITHOUT.format(libraries=tuple(libraries)) + code]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, encoding="utf-8", check=False)
     return Done(done.returncode, done.stdout, done.stderr)
 
 
@@ -181,34 +197,37 @@ def test_wrong_usage_is_named_before_a_missing_library() -> None:
     words = ["bm25", "--release", "R", "--out", "O", "--b", "2"]
     code = f"sys.argv[1:] = {words!r}; import baselines.__main__; sys.exit(baselines.__main__.console())"
     done = run_without(LIBRARIES, code)
-    message = "error: dureader-retrieval bm25: --b: expected a number from 0 to 1, found 2.0\n"
-    assert (done.code, done.stderr) == (2, message)
+    error_line = "error: dureader-retrieval bm25: --b: expected a number from 0 to 1, found 2.0\n"
+    assert (done.code, done.stderr) == (2, error_line)
 
 
 @pytest.mark.parametrize(
-    ("words", "missing", "extra"),
+    ("words", "library", "project"),
     [
-        ("builders release --raw {sample} --out {out}", "msgspec", "builders"),
-        ("baselines evaluate --release {release} --split dev {run}", "ir_measures", "baselines"),
-        ("baselines bm25 --release {release} --out {out}", "numba", "builders"),
-        ("builders check --release {release}", "duckdb", "builders"),
-        ("builders check --release {release}", "cyclopts", ""),
+        ("builders release --raw {sample} --out {out}", "msgspec", ".[builders]"),
+        ("baselines evaluate --release {release} --split dev {run}", "ir_measures", ".[baselines]"),
+        ("baselines bm25 --release {release} --out {out}", "numba", ".[builders]"),
+        ("builders check --release {release}", "duckdb", ".[builders]"),
+        ("builders check --release {release}", "cyclopts", "."),
     ],
 )
-def test_a_missing_library_is_named(sample_release: Path, tmp_path: Path, words: str, missing: str, extra: str) -> None:
-    run_ = tmp_path / "a.run"
+def test_a_missing_library_is_named(
+    sample_release: Path, tmp_path: Path, words: str, library: str, project: str
+) -> None:
     release = open_release(sample_release)
-    query, passage = (release.table(*split).column("_id")[0] for split in (("queries", "dev"), ("corpus", "corpus")))
-    run_.write_text(f"{query} Q0 {passage} 1 1.0 t\n")
-    places = {"sample": SAMPLE, "release": sample_release, "run": run_, "out": tmp_path / "out"}
-    program, *rest = words.format(**places).split()
-    code = f"import runpy; sys.argv[1:] = {rest!r}; runpy.run_module({program!r}, run_name='__main__')"
-    done = run_without([missing], code)
-    line = done.stderr.strip().splitlines()[-1]
-    assert "Traceback" not in done.stderr and done.code == 1
-    project = f".[{extra}]" if extra else "."
-    assert line == f'error: {missing} is not installed: pip install -c constraints.txt -e "{project}"', done.stderr
-    assert not (tmp_path / "out").exists()
+    query_id = release.table("queries", "dev").column("_id")[0]
+    passage_id = release.table("corpus", "corpus").column("_id")[0]
+    run_path = tmp_path / "a.run"
+    run_path.write_text(f"{query_id} Q0 {passage_id} 1 1.0 t\n")
+    out = tmp_path / "out"
+    program, *argv = words.format(sample=SAMPLE, release=sample_release, run=run_path, out=out).split()
+    code = f"import runpy; sys.argv[1:] = {argv!r}; runpy.run_module({program!r}, run_name='__main__')"
+    done = run_without([library], code)
+    assert done.code == 1 and "Traceback" not in done.stderr
+    error_line = done.stderr.strip().splitlines()[-1]
+    expected_line = f'error: {library} is not installed: pip install -c constraints.txt -e "{project}"'
+    assert error_line == expected_line, done.stderr
+    assert not out.exists()
 
 
 @pytest.mark.parametrize("name", ["./nosuch", "a/b/c"])
@@ -223,25 +242,30 @@ def test_a_missing_library_is_named(sample_release: Path, tmp_path: Path, words:
     ],
 )
 def test_a_mistyped_model_is_refused_before_the_libraries_are_imported(words: str, name: str) -> None:
-    program, *rest = words.format(name=name).split()
-    done = run(program, *rest, code=1)
+    program, *argv = words.format(name=name).split()
+    done = run(program, *argv, code=1)
     assert done.error == f"{name}: is neither a folder nor the name of a model on the hub (ORG/NAME)"
 
 
 @pytest.fixture(scope="module")
-def given(sample_release: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    out = tmp_path_factory.mktemp("given") / "bm25.dev.run"
-    run("baselines", "bm25", "--quiet", "--release", sample_release, "--split", "dev", "--out", out)
-    other = out.with_name("other.run")
-    hits = read_run(out).hits.items()
-    write_run(other, [(query, [(corpus, -score) for corpus, score in own]) for query, own in hits])
-    return {"release": sample_release, "run": out, "other": other, "folder": out.parent}
+def inputs(sample_release: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A release, a run of BM25, and the run in reverse order."""
+    folder = tmp_path_factory.mktemp("inputs")
+    run_path = folder / "bm25.dev.run"
+    run("baselines", "bm25", "--quiet", "--release", sample_release, "--split", "dev", "--out", run_path)
+    reversed_hits = []
+    for query_id, hits in read_run(run_path).hits.items():
+        reversed_hits.append((query_id, [(passage_id, -score) for passage_id, score in hits]))
+    other_run = folder / "other.run"
+    write_run(other_run, reversed_hits)
+    return {"release": sample_release, "run": run_path, "other": other_run, "folder": folder}
 
 
-def written(to: io.TextIOWrapper) -> str:
-    to.flush()
-    assert isinstance(to.buffer, io.BytesIO)
-    return to.buffer.getvalue().decode(to.encoding)
+def text_of(stream: io.TextIOWrapper) -> str:
+    """Return the text that was written to a stream in memory."""
+    stream.flush()
+    assert isinstance(stream.buffer, io.BytesIO)
+    return stream.buffer.getvalue().decode(stream.encoding)
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "gbk"])
@@ -260,32 +284,36 @@ def written(to: io.TextIOWrapper) -> str:
         "builders annotate --help",
     ],
 )
-def test_any_encoding_works(given: dict[str, Path], encoding: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    out, err = (io.TextIOWrapper(io.BytesIO(), encoding=encoding) for _ in range(2))
-    monkeypatch.setattr(sys, "stdout", out)
-    monkeypatch.setattr(sys, "stderr", err)
-    program, *rest = words.format(**given).split()
+def test_any_encoding_works(
+    inputs: dict[str, Path], encoding: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stdout = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    stderr = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    monkeypatch.setattr(sys, "stdout", stdout)
+    monkeypatch.setattr(sys, "stderr", stderr)
+    program, *argv = words.format_map(inputs).split()
+    # The help of some verbs ends by SystemExit, which `python -m` would turn into an exit code.
     try:
-        code = main(program, "", importlib.import_module(f"{program}.__main__").VERBS, rest)
-    except SystemExit as help_:
-        code = help_.code  # type: ignore[assignment]
+        code = main(program, "", importlib.import_module(f"{program}.__main__").VERBS, argv)
+    except SystemExit as exit_of_help:
+        code = exit_of_help.code  # type: ignore[assignment]
     monkeypatch.undo()
-    assert code == 0, written(err)
-    assert written(out)
+    assert code == 0, text_of(stderr)
+    assert text_of(stdout)
 
 
 def test_json_stays_json_in_any_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = "é 中文 😀 \ud800"
-    out = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    monkeypatch.setattr(sys, "stdout", out)
+    text = "é 中文 😀 \ud800"  # the last character is half of a pair, which no encoding has
+    stdout = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", stdout)
     assert exit_code(lambda: print(json.dumps(text, ensure_ascii=False)) or 0) == 0
     monkeypatch.undo()
-    assert json.loads(written(out)) == text
+    assert json.loads(text_of(stdout)) == text
 
 
 def test_progress_is_logged(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    monkeypatch.setattr(progress_module, "EVERY", 0)
+    monkeypatch.setattr(progress_module, "EVERY", 0)  # seconds between two lines
     assert list(progress(["a", "b"], label="encode", unit="row")) == ["a", "b"]
     assert any(line.startswith("encode:  50% 1.00/2.00 [") for line in caplog.messages), caplog.messages
 
@@ -294,7 +322,7 @@ WILD = "<script>alert(1)</script> ![x](http://example.org/x.png) | **b** `c` \03
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "escaped"),
     [
         ("dev_run.json", "dev_run.json"),
         ("<b>a & b</b>", r"\<b\>a \& b\</b\>"),
@@ -302,26 +330,30 @@ WILD = "<script>alert(1)</script> ![x](http://example.org/x.png) | **b** `c` \03
         ("a\n# b\033[0m", r"a\\n# b\\x1b\[0m"),
     ],
 )
-def test_a_text_is_no_markup(text: object, shown: str) -> None:
-    assert as_text(text) == shown
+def test_a_text_is_no_markup(text: object, escaped: str) -> None:
+    assert as_text(text) == escaped
 
 
-def test_a_code_span_ends_where_its_text_ends() -> None:
-    assert [as_code(each) for each in ("问：", "a``b`", "a|b\n")] == ["`问：`", "``` a``b` ```", r"`a\|b\n`"]
+@pytest.mark.parametrize(
+    ("text", "code_span"), [("问：", "`问：`"), ("a``b`", "``` a``b` ```"), ("a|b\n", r"`a\|b\n`")]
+)
+def test_a_code_span_ends_where_its_text_ends(text: str, code_span: str) -> None:
+    assert as_code(text) == code_span
 
 
 def test_a_card_shows_the_names_of_sources_and_options_as_text() -> None:
-    built = card([], {"table3": {}, "collections": {}}, [Build(WILD, {"unit": WILD}, [Source(WILD, 1, "0" * 64)])])
-    assert "<script>" not in built.replace("`<script>", "").replace(r"\<script\>", "")
-    assert r"- \<script\>" in built and f"unit = {as_text(WILD)}, from:" in built
-    assert "\033" not in built and "\u2028" not in built
+    build = Build(WILD, {"unit": WILD}, [Source(WILD, 1, "0" * 64)])
+    card_text = card([], {"table3": {}, "collections": {}}, [build])
+    assert "<script>" not in card_text.replace("`<script>", "").replace(r"\<script\>", "")
+    assert r"- \<script\>" in card_text and f"unit = {as_text(WILD)}, from:" in card_text
+    assert "\033" not in card_text and "\u2028" not in card_text
 
 
 def test_no_passage_and_no_query_stands_in_a_release_card_or_its_figures(tmp_path: Path) -> None:
     rows = tables([f"{WILD} {text}" for text in TEXTS])
     with draft_release(tmp_path / "release", BUILD) as draft:
-        for (config, split), own in rows.items():
-            draft.write(config, split, [pa.Table.from_pylist(own, schema_of(config))])
+        for (config, split), rows_of_split in rows.items():
+            draft.write(config, split, [pa.Table.from_pylist(rows_of_split, schema_of(config))])
     for path in (tmp_path / "release").glob("*.*"):
         assert "alert(1)" not in path.read_text(encoding="utf-8"), path
 
@@ -330,8 +362,8 @@ def test_a_terminal_is_shown_control_characters_and_obeys_none(tmp_path: Path, m
     texts = [f"{WILD} {text}" for text in TEXTS]
     release = make_release(tmp_path / "release", tables(texts))
     write_run(tmp_path / "a.run", [(md5(QUESTIONS["dev"][0]), [(md5(texts[4]), 1.0)])])
-    shown = run("baselines", "show", "--release", release, "--chars", 1000, tmp_path / "a.run").stdout
-    assert "\033" not in shown and r"\x1b[2J" in shown and "<script>" in shown
+    stdout = run("baselines", "show", "--release", release, "--chars", 1000, tmp_path / "a.run").stdout
+    assert "\033" not in stdout and r"\x1b[2J" in stdout and "<script>" in stdout
 
 
 def test_an_error_is_one_line_whatever_it_names() -> None:

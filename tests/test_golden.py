@@ -25,23 +25,44 @@ from golden_outputs import GROUPS, World
 from golden_rows import Outputs
 
 GOLDEN = Path(__file__).with_name("golden.json")
-WRITE, ROWS = "GOLDEN_WRITE", "GOLDEN_ROWS"  # set where this file is the program
+# Variables of the environment, which are set where this file is the program
+WRITE = "GOLDEN_WRITE"
+ROWS = "GOLDEN_ROWS"
+Value = dict[str, Any]
 
 
-def values(group: str, outputs: Outputs) -> dict[str, dict[str, Any]]:
-    found = {}
+def values_of(group: str, outputs: Outputs) -> dict[str, Value]:
+    """Return the number of rows and the SHA-256 of each output, and write the rows if the environment says where."""
+    values = {}
+    rows_folder = os.environ.get(ROWS)
     for name, rows in outputs.items():
         text = "".join(json.dumps(row, ensure_ascii=False, sort_keys=True) + "\n" for row in rows)
-        if folder := os.environ.get(ROWS):
-            path = Path(folder) / group / f"{name}.jsonl"
+        if rows_folder:
+            path = Path(rows_folder) / group / f"{name}.jsonl"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
-        found[f"{group}/{name}"] = {"rows": len(rows), "sha256": hashlib.sha256(text.encode()).hexdigest()}
-    return found
+        values[f"{group}/{name}"] = {"rows": len(rows), "sha256": hashlib.sha256(text.encode()).hexdigest()}
+    return values
 
 
-def rows(value: dict[str, Any] | None) -> str:
+def describe(value: Value | None) -> str:
+    """Return the number of rows and the start of the checksum."""
     return f"{value['rows']} rows {value['sha256'][:8]}" if value else "no output"
+
+
+def differences(expected: dict[str, Value], actual: dict[str, Value]) -> list[str]:
+    """Return a line for each output that has changed, is new, or is missing."""
+    lines = []
+    for name in sorted(actual.keys() | expected.keys()):
+        if actual.get(name) != expected.get(name):
+            lines.append(f"{name}: {describe(expected.get(name))} expected, {describe(actual.get(name))} found")
+    return lines
+
+
+def write_golden(values: dict[str, Value]) -> None:
+    """Write golden.json with an output per line."""
+    entries = [f" {json.dumps(name)}: {json.dumps(value)}" for name, value in sorted(values.items())]
+    GOLDEN.write_text("{\n" + ",\n".join(entries) + "\n}\n")
 
 
 @pytest.mark.usefixtures("own_cache")
@@ -51,20 +72,17 @@ def test_outputs_are_as_they_were(
 ) -> None:
     group = make.__name__
     (tmp_path / "out").mkdir()
-    found = values(group, make(World(once, request.getfixturevalue, tmp_path / "out")))
+    actual = values_of(group, make(World(once, request.getfixturevalue, tmp_path / "out")))
     golden = json.loads(GOLDEN.read_text()) if GOLDEN.exists() else {}
     expected = {name: value for name, value in golden.items() if name.split("/")[0] == group}
     if WRITE in os.environ:
-        written = {name: value for name, value in golden.items() if name not in expected} | found
-        entries = [f" {json.dumps(name)}: {json.dumps(value)}" for name, value in sorted(written.items())]
-        GOLDEN.write_text("{\n" + ",\n".join(entries) + "\n}\n")
+        # Outputs of this group that are gone leave the file.
+        other_groups = {name: value for name, value in golden.items() if name not in expected}
+        write_golden(other_groups | actual)
         return
-    wrong = [
-        f"{name}: {rows(expected.get(name))} expected, {rows(found.get(name))} found"
-        for name in sorted(found.keys() | expected.keys())
-        if found.get(name) != expected.get(name)
-    ]
-    assert not wrong, "\n".join([f"{len(wrong)} outputs of {group} have changed (--rows writes them):", *wrong])
+    changed = differences(expected, actual)
+    heading = f"{len(changed)} outputs of {group} have changed (--rows writes them):"
+    assert not changed, "\n".join([heading, *changed])
 
 
 def test_every_value_is_compared() -> None:

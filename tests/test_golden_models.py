@@ -29,26 +29,27 @@ TOLERANCE = 1e-3  # absolute, plus the same share of the expected number
 LINE_LENGTH = 118
 
 
-def is_equal(expected: Any, found: Any) -> bool:
-    if isinstance(expected, float) and isinstance(found, float):
-        return math.isclose(expected, found, abs_tol=TOLERANCE + TOLERANCE * abs(expected))
-    return type(expected) is type(found) and bool(expected == found)
+def is_equal(expected: Any, actual: Any) -> bool:
+    """True if two values are equal, or two floats nearly equal. An int is not equal to a float."""
+    if isinstance(expected, float) and isinstance(actual, float):
+        return math.isclose(expected, actual, abs_tol=TOLERANCE + TOLERANCE * abs(expected))
+    return type(expected) is type(actual) and bool(expected == actual)
 
 
-def differences(expected: Any, found: Any, place: str) -> Iterator[str]:
+def differences(expected: Any, actual: Any, location: str) -> Iterator[str]:
     """Yield a line for each value that differs, with its place: ``rerank/cross/scores/dev-1/passage-03``."""
-    if isinstance(expected, dict) and isinstance(found, dict):
-        for key in expected.keys() | found.keys():
-            yield from differences(expected.get(key, "nothing"), found.get(key, "nothing"), f"{place}/{key}")
-    elif isinstance(expected, list) and isinstance(found, list) and len(expected) == len(found):
-        for number, (first, second) in enumerate(zip(expected, found, strict=True)):
-            yield from differences(first, second, f"{place}/{number}")
-    elif not is_equal(expected, found):
-        yield f"{place}: {expected!r} expected, {found!r} found"
+    if isinstance(expected, dict) and isinstance(actual, dict):
+        for key in expected.keys() | actual.keys():
+            yield from differences(expected.get(key, "nothing"), actual.get(key, "nothing"), f"{location}/{key}")
+    elif isinstance(expected, list) and isinstance(actual, list) and len(expected) == len(actual):
+        for number, (expected_part, actual_part) in enumerate(zip(expected, actual, strict=True)):
+            yield from differences(expected_part, actual_part, f"{location}/{number}")
+    elif not is_equal(expected, actual):
+        yield f"{location}: {expected!r} expected, {actual!r} found"
 
 
 def readable(value: Any, margin: str = "") -> str:
-    """Return JSON in which a value that fits in a line has one line."""
+    """Return JSON in which a value that fits in a line has one line. ``margin``: the spaces before the value."""
     line = json.dumps(value, ensure_ascii=False)
     if not isinstance(value, (dict, list)) or len(margin) + len(line) <= LINE_LENGTH:
         return line
@@ -61,6 +62,7 @@ def readable(value: Any, margin: str = "") -> str:
 
 @pytest.fixture(scope="module")
 def model_world(once: Once) -> Path:
+    """The folder of the inputs of all groups. Do not change it."""
     torch.set_num_threads(1)
     return once("golden-models", make_model_world)
 
@@ -72,17 +74,19 @@ def test_outputs_of_models_are_as_they_were(
 ) -> None:
     group = make_outputs.__name__
     (tmp_path / "out").mkdir()
-    found = make_outputs(ModelWorld(model_world, tmp_path / "out"))
+    outputs = make_outputs(ModelWorld(model_world, tmp_path / "out"))
     golden = json.loads(GOLDEN.read_text(encoding="utf-8")) if GOLDEN.exists() else {}
     if WRITE in os.environ:
-        GOLDEN.write_text(readable(dict(sorted((golden | {group: found}).items()))) + "\n", encoding="utf-8")
+        golden[group] = outputs
+        GOLDEN.write_text(readable(dict(sorted(golden.items()))) + "\n", encoding="utf-8")
         return
-    wrong = sorted(differences(golden.get(group, {}), found, group))
-    assert not wrong, "\n".join([f"{len(wrong)} values of {group} have changed:", *wrong])
+    changed = sorted(differences(golden.get(group, {}), outputs, group))
+    assert not changed, "\n".join([f"{len(changed)} values of {group} have changed:", *changed])
 
 
 def test_every_group_is_compared() -> None:
-    assert [*json.loads(GOLDEN.read_text(encoding="utf-8"))] == sorted(group.__name__ for group in MODEL_GROUPS)
+    golden = json.loads(GOLDEN.read_text(encoding="utf-8"))
+    assert list(golden) == sorted(group.__name__ for group in MODEL_GROUPS)
 
 
 def test_numbers_have_a_tolerance_and_nothing_else_has() -> None:
@@ -90,8 +94,8 @@ def test_numbers_have_a_tolerance_and_nothing_else_has() -> None:
     rounded = {"scores": {"two": 0.1009, "one": 20.02}, "names": ["a", "b"], "count": 3}
     assert not list(differences(expected, rounded, ""))
     changed = {"scores": {"one": 20.03, "two": 0.1}, "names": ["b", "a"], "count": 3.0, "more": None}
-    places = {line.split(":")[0] for line in differences(expected, changed, "")}
-    assert places == {"/scores/one", "/names/0", "/names/1", "/count", "/more"}
+    changed_locations = {line.split(":")[0] for line in differences(expected, changed, "")}
+    assert changed_locations == {"/scores/one", "/names/0", "/names/1", "/count", "/more"}
 
 
 if __name__ == "__main__":

@@ -19,10 +19,15 @@ from builders.core.errors import EXTRAS
 FLOORS = {
     "builders": {
         "core": 1,
-        **dict.fromkeys(("store", "sources"), 2),
+        "store": 2,
+        "sources": 2,
         "text": 3,
-        **dict.fromkeys(("release", "check"), 4),
-        **dict.fromkeys(("add", "official", "export", "similar"), 5),
+        "release": 4,
+        "check": 4,
+        "add": 5,
+        "official": 5,
+        "export": 5,
+        "similar": 5,
         "annotate": 6,
         "publish": 7,
     },
@@ -50,6 +55,7 @@ EXCEPTIONS = {
 
 
 def imports(path: Path) -> Iterator[str]:
+    """Yield the full name of each module, or each name of a module, that a file imports."""
     for node in ast.walk(ast.parse(path.read_bytes())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -57,76 +63,101 @@ def imports(path: Path) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
+def modules_of(program: str) -> Iterator[Path]:
+    """Yield the Python files of a program."""
+    return (ROOT / program).rglob("*.py")
+
+
 def room_of(path: Path) -> str:
+    """Return the folder of a program that a file is in, or the file's own name above all folders."""
     return path.relative_to(ROOT).parts[1].removesuffix(".py")
+
+
+def module_name(path: Path) -> str:
+    """Return the name by which a file is imported."""
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def folder_name(module: str) -> str:
+    """Return the first two parts of a module's name: the program and the folder."""
+    return ".".join(module.split(".")[:2])
 
 
 def test_neither_files_nor_folders_import_each_other_in_a_circle() -> None:
     """Imports inside functions count, too. A folder is the second part of a module's name."""
-    files = {
-        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
-        for program in ("builders", "baselines")
-        for path in (ROOT / program).rglob("*.py")
-    }
-    of_files: dict[str, set[str]] = {name: set() for name in files}
-    of_folders: dict[str, set[str]] = {".".join(name.split(".")[:2]): set() for name in files}
+    files: dict[str, Path] = {}
+    for program in ("builders", "baselines"):
+        for path in modules_of(program):
+            files[module_name(path)] = path
+    file_graph: dict[str, set[str]] = {name: set() for name in files}
+    folder_graph: dict[str, set[str]] = {folder_name(name): set() for name in files}
     for name, path in files.items():
-        folder = ".".join(name.split(".")[:2])
-        for given in imports(path):
-            other = given if given in files else given.rpartition(".")[0]
-            if other in files and other != name:
-                of_files[name].add(other)
-                of_folders[folder] |= {".".join(other.split(".")[:2])} - {folder}
-    for graph in (of_files, of_folders):
-        TopologicalSorter(graph).prepare()  # CycleError names the circle
+        folder = folder_name(name)
+        for import_name in imports(path):
+            # `from a.b import c` imports the module a.b.c, or c of the module a.b.
+            imported_module = import_name if import_name in files else import_name.rpartition(".")[0]
+            if imported_module in files and imported_module != name:
+                file_graph[name].add(imported_module)
+                if folder_name(imported_module) != folder:
+                    folder_graph[folder].add(folder_name(imported_module))
+    TopologicalSorter(file_graph).prepare()  # CycleError names the circle
+    TopologicalSorter(folder_graph).prepare()
 
 
-def is_allowed(program: str, room: str, other_program: str, other_room: str) -> bool:
-    if program != other_program:
-        return program == "baselines" and other_room in SHARED
+def is_allowed(program: str, room: str, imported_program: str, imported_room: str) -> bool:
+    """True if a module of a room may import from the other room."""
+    if program != imported_program:
+        return program == "baselines" and imported_room in SHARED
+    if room in ABOVE_ALL[program] or room == imported_room:
+        return True
     floors = FLOORS[program]
-    return room in ABOVE_ALL[program] or room == other_room or floors.get(other_room, 99) < floors[room]
+    return floors.get(imported_room, 99) < floors[room]
 
 
 def test_every_room_stands_on_a_floor() -> None:
     for program, floors in FLOORS.items():
-        rooms = {room_of(path) for path in (ROOT / program).rglob("*.py")}
+        rooms = {room_of(path) for path in modules_of(program)}
         assert rooms == set(floors) | ABOVE_ALL[program]
 
 
 def test_imports_go_down() -> None:
-    used = set()
+    used_exceptions = set()
     for program in FLOORS:
-        for path in (ROOT / program).rglob("*.py"):
+        for path in modules_of(program):
             for name in imports(path):
-                other_program, _, inside = name.partition(".")
-                other_room = inside.partition(".")[0]
-                if other_program not in FLOORS or is_allowed(program, room_of(path), other_program, other_room):
+                imported_program, _, name_inside = name.partition(".")
+                if imported_program not in FLOORS:
                     continue
-                exception = path.relative_to(ROOT).as_posix(), f"{other_program}.{other_room}"
+                imported_room = name_inside.partition(".")[0]
+                if is_allowed(program, room_of(path), imported_program, imported_room):
+                    continue
+                exception = path.relative_to(ROOT).as_posix(), f"{imported_program}.{imported_room}"
                 assert exception in EXCEPTIONS, f"{exception[0]} imports {name}"
-                used.add(exception)
-    assert used == set(EXCEPTIONS)
+                used_exceptions.add(exception)
+    assert used_exceptions == set(EXCEPTIONS)
 
 
 def test_a_module_has_a_name_of_its_own() -> None:
-    modules = [path for program in FLOORS for path in (ROOT / program).rglob("*.py")]
-    names = Counter(path.name for path in modules if path.name not in ("__init__.py", "__main__.py"))
-    assert [name for name, count in names.items() if count > 1] == []
+    name_counts = Counter(path.name for program in FLOORS for path in modules_of(program))
+    # Every package has a file of these names.
+    del name_counts["__init__.py"], name_counts["__main__.py"]
+    assert [name for name, count in name_counts.items() if count > 1] == []
 
 
 def test_the_modules_that_are_shipped_stand_alone() -> None:
     for name in ("dureader_retrieval.py", "dureader_retrieval_ir.py"):
-        assert not {each.split(".")[0] for each in imports(ROOT / name)} & {"builders", "baselines"}, name
+        packages = {import_name.split(".")[0] for import_name in imports(ROOT / name)}
+        assert packages.isdisjoint({"builders", "baselines"}), name
 
 
 def test_a_library_that_is_missing_has_an_extra() -> None:
     """Every library that the programs import is in the table from which an error takes its advice."""
-    libraries = {library for names in EXTRAS.values() for library in names.split()}
-    known = {*libraries, *sys.stdlib_module_names, *FLOORS}
+    allowed_packages = set(" ".join(EXTRAS.values()).split())
+    allowed_packages |= sys.stdlib_module_names
+    allowed_packages |= FLOORS.keys()
     for program in FLOORS:
-        for path in (ROOT / program).rglob("*.py"):
-            assert {name.partition(".")[0] for name in imports(path)} <= known, path
+        for path in modules_of(program):
+            assert {name.partition(".")[0] for name in imports(path)} <= allowed_packages, path
 
 
 # Modules that decode JSON besides core/typed.py, and the origin of this JSON.
@@ -140,21 +171,25 @@ DECODERS = {
 
 
 def test_json_of_others_is_decoded_in_one_place() -> None:
-    files = [path for folder in ("builders", "baselines") for path in (ROOT / folder).rglob("*.py")]
-    called = re.compile(r"json\.loads?\(|msgspec\.json\.(decode|Decoder)\(")
-    found = {path.relative_to(ROOT).as_posix() for path in files if called.search(path.read_text(encoding="utf-8"))}
-    assert found == {*DECODERS, "builders/core/typed.py"}
+    decoder_call = re.compile(r"json\.loads?\(|msgspec\.json\.(decode|Decoder)\(")
+    decoding_files = set()
+    for program in ("builders", "baselines"):
+        for path in modules_of(program):
+            if decoder_call.search(path.read_text(encoding="utf-8")):
+                decoding_files.add(path.relative_to(ROOT).as_posix())
+    assert decoding_files == {"builders/core/typed.py", *DECODERS}
 
 
 def test_every_rule_stands_where_contributing_says() -> None:
+    """Each row of the table of rules names modules with functions: `core/files.py`: `new_file`, `write_text`."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    table = text.split("## The rules", 1)[1].split("##", 1)[0]
-    rows = [line for line in table.splitlines() if line.startswith("|")][2:]
+    section = text.split("## The rules", 1)[1].split("##", 1)[0]
+    rows = [line for line in section.splitlines() if line.startswith("|")][2:]  # without the two lines of the heading
     assert rows
     for row in rows:
-        found = re.findall(r"`((?:builders|baselines)/[a-z0-9_/]+\.py)`: ((?:`[\w.]+`(?:, )?)+)", row)
-        assert found, row
-        for path, names in found:
+        references = re.findall(r"`((?:builders|baselines)/[a-z0-9_/]+\.py)`: ((?:`[\w.]+`(?:, )?)+)", row)
+        assert references, row
+        for path, names in references:
             module = importlib.import_module(path.removesuffix(".py").replace("/", "."))
             for name in re.findall(r"`([\w.]+)`", names):
                 operator.attrgetter(name)(module)
@@ -162,4 +197,5 @@ def test_every_rule_stands_where_contributing_says() -> None:
 
 def test_the_page_of_the_tests_lists_every_file() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(), "run python tests/file_list.py"
-    assert all(first_sentence(path) for path in PAGE.parent.rglob("*.py"))
+    for path in PAGE.parent.rglob("*.py"):
+        assert first_sentence(path), path

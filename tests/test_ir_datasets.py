@@ -17,117 +17,178 @@ from test_peers import ROWS, peers  # noqa: F401
 
 from builders.store.layout import SETS
 
-SETS_HERE = ("", *(name for name in SETS if name != "main"))
-IDS = [("dureader-retrieval", name, split) for name in SETS_HERE for split in ("", "train", "dev", "test")]
+Rows = dict[tuple[str, str], list[dict[str, Any]]]
+
+
+def all_ids() -> dict[str, tuple[str, str]]:
+    """Return the set and the split of each id, such as dureader-retrieval/cmedqa/dev. The main set has no name."""
+    ids = {}
+    for set_name in SETS:
+        prefix = "dureader-retrieval" if set_name == "main" else f"dureader-retrieval/{set_name}"
+        ids[prefix] = (set_name, "")
+        for split in ("train", "dev", "test"):
+            ids[f"{prefix}/{split}"] = (set_name, split)
+    return ids
+
+
+IDS = all_ids()
 PAGE = ROOT / "docs" / "tools" / "ir_datasets.md"
 # Look at an id: the counts and records, or the error.
 LOOK = """
 import dureader_retrieval_ir, ir_datasets
 
-def shown(records):
+def summary(records):
     records = [list(record) for record in records]
-    return {"count": len(records), **{place: records[place] for place in (0, 9, -1) if place < len(records)}}
+    samples = {"count": len(records)}
+    for row in (0, 9, -1):
+        if row < len(records):
+            samples[row] = records[row]
+    return samples
 
 def look(dataset_id):
     try:
         dataset = ir_datasets.load(dataset_id)
-        kinds = [kind for kind in ("docs", "queries", "qrels") if dataset.has(kind)]
-        found = {kind: shown(getattr(dataset, f"{kind}_iter")()) for kind in kinds}
-        assert {kind: len(getattr(dataset, kind)) for kind in kinds} == {kind: found[kind]["count"] for kind in kinds}
-        assert {kind: of["count"] for kind, of in dataset.metadata().items()} == {k: found[k]["count"] for k in kinds}
+        summaries = {}
+        counts = {}
+        for entity in ("docs", "queries", "qrels"):
+            if dataset.has(entity):
+                summaries[entity] = summary(getattr(dataset, f"{entity}_iter")())
+                counts[entity] = summaries[entity]["count"]
+                assert len(getattr(dataset, entity)) == counts[entity]
+        assert {entity: about["count"] for entity, about in dataset.metadata().items()} == counts
         last = dataset.docs_iter()[-1]
-        assert list(last) == found["docs"][-1] and dataset.docs.lookup(last.doc_id) == last
-        return found
+        assert list(last) == summaries["docs"][-1]
+        assert dataset.docs.lookup(last.doc_id) == last
+        return summaries
     except ValueError as error:
         return str(error)
 
 def look_at_all(*releases):
-    ids = sorted(each for each in ir_datasets.registry if each.startswith("dureader"))
-    found = []
+    ids = sorted(dataset_id for dataset_id in ir_datasets.registry if dataset_id.startswith("dureader"))
+    summaries_by_release = []
     for release in releases:
         dureader_retrieval_ir.register(release)
-        found.append({each: look(each) for each in ids})
-    return found
+        summaries_by_release.append({dataset_id: look(dataset_id) for dataset_id in ids})
+    return summaries_by_release
 """
 
 
 @pytest.fixture
-def alone(tmp_path: Path) -> Path:
+def modules_folder(tmp_path: Path) -> Path:
+    """A folder with the two shipped modules and nothing else of the project."""
     (tmp_path / "site").mkdir()
     for name in ("dureader_retrieval.py", "dureader_retrieval_ir.py"):
         shutil.copy(ROOT / name, tmp_path / "site")
     return tmp_path / "site"
 
 
-def look(commands: Path, alone: Path, variables: dict[str, str], code: str) -> Any:
-    home = {"IR_DATASETS_HOME": str(alone.parent / "home"), "PYTHONPATH": str(alone), "no_proxy": "127.0.0.1"}
-    code = f"{LOOK}\nprint(json.dumps({code}))"
-    environment = {key: value for key, value in clean_environ().items() if not key.startswith("HF_")}
-    environment |= {"HF_HOME": str(alone.parent / "home"), **variables, **home}
-    return run_python(code, alone.parent, environment, commands / "python")
+def look(commands: Path, modules_folder: Path, variables: dict[str, str], call: str) -> Any:
+    """Return the value of a call of a function of LOOK, in a new process of the peers' environment."""
+    home = str(modules_folder.parent / "home")
+    environment = {name: value for name, value in clean_environ().items() if not name.startswith("HF_")}
+    environment["HF_HOME"] = home
+    environment |= variables
+    environment |= {"IR_DATASETS_HOME": home, "PYTHONPATH": str(modules_folder), "no_proxy": "127.0.0.1"}
+    code = f"{LOOK}\nprint(json.dumps({call}))"
+    return run_python(code, modules_folder.parent, environment, commands / "python")
 
 
-def records(rows: list[list[Any]]) -> dict[str, Any]:
-    return {"count": len(rows), **{str(place): rows[place] for place in (0, 9, -1) if place < len(rows)}}
+def summary(records: list[list[Any]]) -> dict[str, Any]:
+    """Return what the function of this name in LOOK returns, after its way through JSON."""
+    samples: dict[str, Any] = {"count": len(records)}
+    for row in (0, 9, -1):
+        if row < len(records):
+            samples[str(row)] = records[row]
+    return samples
 
 
-def expected(rows: dict[tuple[str, str], list[dict[str, Any]]], set_name: str, split: str) -> dict[str, Any] | None:
-    configs = SETS[set_name or "main"]
-    if (configs.corpus, "corpus") not in rows or (split and (configs.queries, split) not in rows):
+def expected_summaries(rows: Rows, set_name: str, split: str) -> dict[str, Any] | None:
+    """Return the summary of documents, queries and judgments. None: there are no rows for this id."""
+    configs = SETS[set_name]
+    if (configs.corpus, "corpus") not in rows:
         return None
-    found = {"docs": records([[row["_id"], row["text"]] for row in rows[configs.corpus, "corpus"]])}
-    if split:
-        queries = rows[configs.queries, split]
-        found["queries"] = records([list(row.values()) for row in queries])
-        own = {row.get("zh_id", row["_id"]): row["_id"] for row in queries}
-        judged = [row for row in rows.get((configs.qrels, split), []) if row["query-id"] in own]
-        if (configs.qrels, split) in rows:
-            found["qrels"] = records([[own[r["query-id"]], r["corpus-id"], r["score"], "0"] for r in judged])
-    return found
+    documents = [[row["_id"], row["text"]] for row in rows[configs.corpus, "corpus"]]
+    summaries = {"docs": summary(documents)}
+    if not split:
+        return summaries
+    if (configs.queries, split) not in rows:
+        return None
+    queries = rows[configs.queries, split]
+    summaries["queries"] = summary([list(row.values()) for row in queries])
+    if (configs.qrels, split) in rows:
+        # Judgments of English queries have the ids of the Chinese ones.
+        query_ids = {row.get("zh_id", row["_id"]): row["_id"] for row in queries}
+        judgments = []
+        for row in rows[configs.qrels, split]:
+            if row["query-id"] in query_ids:
+                judgments.append([query_ids[row["query-id"]], row["corpus-id"], row["score"], "0"])
+        summaries["qrels"] = summary(judgments)
+    return summaries
 
 
-def assert_shows(found: dict[str, Any], rows: dict[tuple[str, str], list[dict[str, Any]]], lacking: str) -> None:
-    """Every id gives its part of the rows. An id without rows gives an error with the words ``lacking``."""
-    ids = ["/".join(filter(None, each)) for each in IDS]
-    assert sorted(found) == sorted(ids)
-    for dataset_id, (_, set_name, split) in zip(ids, IDS, strict=True):
-        if (wanted := expected(rows, set_name, split)) is None:
-            assert lacking in found[dataset_id]
+def assert_shows(summaries: dict[str, Any], rows: Rows, problem: str) -> None:
+    """Every id gives its part of the rows. An id without rows gives an error with the words ``problem``."""
+    assert sorted(summaries) == sorted(IDS)
+    for dataset_id, (set_name, split) in IDS.items():
+        expected = expected_summaries(rows, set_name, split)
+        if expected is None:
+            assert problem in summaries[dataset_id]
         else:
-            assert found[dataset_id] == wanted, dataset_id
+            assert summaries[dataset_id] == expected, dataset_id
 
 
-def test_every_id_gives_the_rows_of_a_directory_a_hub_and_the_archive(peers: Path, alone: Path, tmp_path: Path) -> None:
+def publish(hub: Hub, release: Path, name: str) -> None:
+    """Upload a release to a hub."""
+    blobs = {}
+    for path in release.rglob("*"):
+        if path.is_file():
+            blobs[path.relative_to(release).as_posix()] = Blob(path.read_bytes(), path.suffix == ".parquet")
+    hub.create(name).add("release", blobs)
+
+
+def hub_variables(hub: Hub, home: Path) -> dict[str, str]:
+    """Return the variables of the environment that lead to the hub."""
+    variables = hub.environment(home, None)
+    return {name: value for name, value in variables.items() if name.startswith(("HF_", "SSL"))}
+
+
+def test_every_id_gives_the_rows_of_a_directory_a_hub_and_the_archive(
+    peers: Path, modules_folder: Path, tmp_path: Path
+) -> None:
     release = make_release(tmp_path / "RELEASE", ROWS, rows_per_shard=20)
     with Hub() as hub, ArchiveServer(archive()) as server:
-        files = {path.relative_to(release).as_posix(): path for path in release.rglob("*") if path.is_file()}
-        blobs = {name: Blob(path.read_bytes(), path.suffix == ".parquet") for name, path in files.items()}
-        hub.create("org/name").add("release", blobs)
-        variables = {k: v for k, v in hub.environment(tmp_path / "home", None).items() if k.startswith(("HF_", "SSL"))}
+        publish(hub, release, "org/name")
+        variables = hub_variables(hub, tmp_path / "home")
         variables["DUREADER_RETRIEVAL_BASE_URL"] = server.url
-        here, there, published = look(peers, alone, variables, f"look_at_all({str(release)!r}, 'org/name', '')")
+        call = f"look_at_all({str(release)!r}, 'org/name', '')"
+        from_directory, from_hub, from_archive = look(peers, modules_folder, variables, call)
         assert len(server.requests) == 1
-    assert_shows(here, ROWS, "has no test queries; it has queries of train, dev")
-    assert json.dumps(there) == json.dumps(here).replace(str(release), "org/name")
-    assert_shows(published, rows_of_archive(), "the published archive lacks")
-    fetched = {path.split("/")[6] for _, path in hub.requests if "/resolve/" in path}
-    assert fetched == {"manifest.json"} | {
-        name for each in SETS.values() for name in (each.corpus, each.queries, each.qrels)
-    }
+    assert_shows(from_directory, ROWS, "has no test queries; it has queries of train, dev")
+    assert json.dumps(from_hub) == json.dumps(from_directory).replace(str(release), "org/name")
+    assert_shows(from_archive, rows_of_archive(), "the published archive lacks")
+    # Only the manifest and the folders of sets are downloaded from the hub.
+    expected_folders = {"manifest.json"}
+    for configs in SETS.values():
+        expected_folders |= {configs.corpus, configs.queries, configs.qrels}
+    assert {path.split("/")[6] for _, path in hub.requests if "/resolve/" in path} == expected_folders
 
 
 @pytest.mark.slow
-def test_the_page_prints_what_it_shows(peers: Path, alone: Path, tmp_path: Path, sample_release: Path) -> None:
+def test_the_page_prints_what_it_shows(peers: Path, modules_folder: Path, tmp_path: Path, sample_release: Path) -> None:
     (tmp_path / "build").mkdir()
     (tmp_path / "build/sample").symlink_to(sample_release)
-    variables = {"PATH": f"{peers}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(alone), "PYTHONUTF8": "1"}
-    variables |= {"HF_HOME": str(tmp_path / "home"), "IR_DATASETS_HOME": str(tmp_path / "home")}
-    ran, printed = 0, None
-    for each in blocks(PAGE):
-        if each.is_run:
-            argv = ["python", "-c", each.text] if each.language == "python" else ["bash", "-ec", each.text]
-            ran, printed = ran + 1, output(argv, tmp_path, clean_environ() | variables)
-        elif each.language == "text" and printed is not None:
-            assert shows(each.text, printed), printed
-            printed = None
-    assert ran == 2 and printed is None
+    variables = clean_environ()
+    variables |= {"PATH": f"{peers}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(modules_folder)}
+    variables |= {"HF_HOME": str(tmp_path / "home"), "IR_DATASETS_HOME": str(tmp_path / "home"), "PYTHONUTF8": "1"}
+    run_count = 0
+    stdout = None
+    for block in blocks(PAGE):
+        if block.is_run:
+            interpreter = ["python", "-c"] if block.language == "python" else ["bash", "-ec"]
+            stdout = output([*interpreter, block.text], tmp_path, variables)
+            run_count += 1
+        elif block.language == "text" and stdout is not None:
+            # A block of text after a command shows the command's output.
+            assert shows(block.text, stdout), stdout
+            stdout = None
+    assert run_count == 2 and stdout is None

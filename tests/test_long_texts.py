@@ -22,10 +22,12 @@ from builders.store.runs import write_run
 
 LONG = "长" * (layout.LONGEST_TEXT + 1)
 LONGEST = LONG[1:]
+ANSWERS = QUESTIONS["train"] + QUESTIONS["dev"]  # any texts, because every question of a release needs an answer
 FAULT = "a text has 1,000,001 characters, expected at most 1,000,000"
 
 
 def raw_row(paragraph: str) -> bytes:
+    """Return a row of DuReader's files with one paragraph."""
     row = {
         "question_id": 1,
         "question": "问",
@@ -35,13 +37,19 @@ def raw_row(paragraph: str) -> bytes:
     return json.dumps(row, ensure_ascii=False).encode()
 
 
-def test_readers_refuse_a_text_above_the_limit(tmp_path: Path) -> None:
+def test_the_reader_of_raw_rows_refuses_a_text_above_the_limit() -> None:
     assert parse_row(raw_row(LONGEST)).documents[0].paragraphs == [LONGEST]
     with pytest.raises(ValueError, match=FAULT):
         parse_row(raw_row(LONG))
-    assert len(texts_of([LONGEST.encode()], "passage").digests) == 16
+
+
+def test_the_reader_of_official_texts_refuses_a_text_above_the_limit() -> None:
+    assert len(texts_of([LONGEST.encode()], "passage").digests) == 16  # the bytes of one checksum
     with pytest.raises(BadLine, match=FAULT):
         texts_of([LONG.encode()], "passage")
+
+
+def test_a_text_of_a_source_above_the_limit_is_refused(tmp_path: Path) -> None:
     source = Source(tmp_path / "passages.csv", None, "passages.csv")
     SourceTexts("passage").add("1", LONGEST, source, 3)
     with pytest.raises(InputError, match=rf"passages.csv:3: {FAULT}"):
@@ -49,19 +57,22 @@ def test_readers_refuse_a_text_above_the_limit(tmp_path: Path) -> None:
 
 
 def test_a_release_with_a_text_above_the_limit_is_not_written_and_not_read(tmp_path: Path) -> None:
-    rows = tables([*QUESTIONS["train"], *QUESTIONS["dev"], LONG])
+    release = tmp_path / "release"
+    rows = tables([*ANSWERS, LONG])
     with pytest.raises(InputError, match=FAULT):
-        make_release(tmp_path / "release", rows)
+        make_release(release, rows)
+    # As another program might write
     with mock.patch.object(layout, "LONGEST_TEXT", 2_000_000):
-        make_release(tmp_path / "release", rows)
-    assert FAULT in run("baselines", "bm25", "--release", tmp_path / "release", "--out", tmp_path / "r", code=1).error
+        make_release(release, rows)
+    assert FAULT in run("baselines", "bm25", "--release", release, "--out", tmp_path / "r", code=1).error
 
 
 def test_the_longest_passage_is_shown_in_seconds(tmp_path: Path) -> None:
-    passage = f"{'手机进水怎么办。' * 10_000}{LONGEST}"[: layout.LONGEST_TEXT]
-    release = make_release(tmp_path / "release", tables([*QUESTIONS["train"], *QUESTIONS["dev"], passage]))
-    write_run(tmp_path / "run", [(md5(QUESTIONS["dev"][1]), [(md5(passage), 1.0)])])
-    start = time.monotonic()
-    shown = str(show_passages([tmp_path / "run"], release=open_release(release), query=QUESTIONS["dev"][1]))
-    assert "手机进水怎么办" in shown and len(shown) < EXCERPT_SOURCE_CHARS
-    assert time.monotonic() - start < 60
+    question = QUESTIONS["dev"][1]
+    passage = ("手机进水怎么办。" * 10_000 + LONGEST)[: layout.LONGEST_TEXT]
+    release = make_release(tmp_path / "release", tables([*ANSWERS, passage]))
+    write_run(tmp_path / "run", [(md5(question), [(md5(passage), 1.0)])])
+    started = time.monotonic()
+    text = str(show_passages([tmp_path / "run"], release=open_release(release), query=question))
+    assert "手机进水怎么办" in text and len(text) < EXCERPT_SOURCE_CHARS
+    assert time.monotonic() - started < 60

@@ -30,41 +30,50 @@ from builders.core.errors import InputError
 pytestmark = pytest.mark.usefixtures("own_cache")
 WORK = Work(("cpu",), "fp32")
 LONG_PROMPT = "北京的冬天饺子怎么煮" * 5  # 50 tokens
+LENGTHS = ["data.passage_length=64", "data.query_length=16", "model.similarity="]  # settings of recipes
 
 
 @pytest.fixture(scope="module")
 def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A release of the usual texts. Do not change it."""
     torch.set_num_threads(1)
     return make_release(tmp_path_factory.mktemp("inputs") / "release")
 
 
 def change_json(path: Path, **values: Any) -> None:
+    """Change values of a JSON file."""
     content = json.loads(path.read_text(encoding="utf-8"))
     path.write_text(json.dumps(content | values, ensure_ascii=False), encoding="utf-8")
 
 
 def declare_prompts(folder: Path, **prompts: str) -> Path:
+    """Replace the prompts in a model's files."""
     change_json(folder / "config_sentence_transformers.json", prompts=prompts)
     return folder
 
 
 def used_prompt(folder: Path, **options: Any) -> str:
-    return str(settings_in_use(open_encoder(ModelSettings(str(folder), **options)))["passage_prompt"])
+    """Return the prompt of passages that a model uses with these settings."""
+    encoder = open_encoder(ModelSettings(str(folder), **options))
+    return str(settings_in_use(encoder)["passage_prompt"])
 
 
 @pytest.mark.parametrize("name", ["passage", "corpus"])
 def test_a_prompt_named_passage_or_corpus_is_used(release: Path, tmp_path: Path, name: str) -> None:
-    folder = declare_prompts(write_dual(tmp_path / "dual"), query="问", **{name: "饺子"})
-    own = search(folder, release)
-    assert own == search(folder, release, passage_prompt="饺子") == search(SentenceTransformer(str(folder)), release)
-    without = search(folder, release, passage_prompt="")
-    assert without != own
-    plain = declare_prompts(shutil.copytree(folder, tmp_path / "plain"), query="问")
-    assert without == search(plain, release)
+    folder = declare_prompts(write_dual(tmp_path / "dual"), **{"query": "问", name: "饺子"})
+    with_prompt = search(folder, release)
+    assert search(folder, release, passage_prompt="饺子") == with_prompt
+    assert search(SentenceTransformer(str(folder)), release) == with_prompt
+    without_prompt = search(folder, release, passage_prompt="")
+    assert without_prompt != with_prompt
+    # The same weights without the prompt
+    plain_folder = declare_prompts(shutil.copytree(folder, tmp_path / "plain"), query="问")
+    assert search(plain_folder, release) == without_prompt
 
 
 def test_the_prompt_of_passages_is_the_first_that_is_not_empty(tmp_path: Path) -> None:
     folder = declare_prompts(write_dual(tmp_path / "dual"), query="", document="", passage="饺子", corpus="水")
+    # Empty prompts are skipped, except one that the user sets.
     assert used_prompt(folder) == "饺子"
     assert used_prompt(folder, query_prompt="火") == "饺子"
     assert used_prompt(folder, prompt_name="corpus") == "饺子"
@@ -72,42 +81,48 @@ def test_the_prompt_of_passages_is_the_first_that_is_not_empty(tmp_path: Path) -
     assert used_prompt(declare_prompts(folder, document="火", passage="饺子")) == "火"
 
 
-@pytest.mark.parametrize("write", [write_static, write_sparse, write_multi_vector])
-def test_other_kinds_of_models_have_the_prompt_too(tmp_path: Path, write: Any) -> None:
-    folder = declare_prompts(write(tmp_path / "model"), query="", passage="饺子")
+@pytest.mark.parametrize("write_model", [write_static, write_sparse, write_multi_vector])
+def test_other_kinds_of_models_have_the_prompt_too(tmp_path: Path, write_model: Any) -> None:
+    folder = declare_prompts(write_model(tmp_path / "model"), query="", passage="饺子")
     assert prompt_of(open_retriever(ModelSettings(str(folder)), WORK).open_model(), "document") == "饺子"
 
 
 def test_a_training_keeps_the_prompt_for_plain_encode(tmp_path: Path) -> None:
     folder = declare_prompts(write_dual(tmp_path / "dual"), query="问", passage="饺子")
-    recipe = read_recipe("de-bm25-neg-scratch", ["data.passage_length=64", "data.query_length=16", "model.similarity="])
-    model = dual_encoder(recipe, str(folder), "cpu")
-    assert (prompt_of(model, "query"), prompt_of(model, "document")) == ("问", "饺子")
+    model = dual_encoder(read_recipe("de-bm25-neg-scratch", LENGTHS), str(folder), "cpu")
+    assert prompt_of(model, "query") == "问"
+    assert prompt_of(model, "document") == "饺子"
     model.save_pretrained(str(tmp_path / "saved"))
-    saved = SentenceTransformer(str(tmp_path / "saved"), device="cpu")
-    expected = saved.encode(TEXTS, prompt="饺子")
-    np.testing.assert_allclose(saved.encode_document(TEXTS), expected, atol=1e-5)
+    saved_model = SentenceTransformer(str(tmp_path / "saved"), device="cpu")
+    expected_vectors = saved_model.encode(TEXTS, prompt="饺子")
+    np.testing.assert_allclose(saved_model.encode_document(TEXTS), expected_vectors, atol=1e-5)
 
 
 def test_a_prompt_that_fills_the_query_is_refused(release: Path, tmp_path: Path) -> None:
-    folder, out = write_dual(tmp_path / "dual"), tmp_path / "a.run"
-    words = ["run", folder, "--release", release, "--out", out]
-    line = error_of(run("baselines", *words, "--query-prompt", LONG_PROMPT, code=1))
-    assert line == (
+    folder = write_dual(tmp_path / "dual")
+    out = tmp_path / "a.run"
+    words = ["run", folder, "--release", release, "--out", out, "--query-prompt"]
+    error_line = error_of(run("baselines", *words, LONG_PROMPT, code=1))
+    assert error_line == (
         f"error: {folder}: an input has at most 32 tokens, which leave no token of a query after the prompt "
         f"{LONG_PROMPT[:20] + '...'!r}; expected a shorter prompt or a larger length"
     )
     assert not out.exists()
-    run("baselines", *words, "--query-prompt", LONG_PROMPT[:29])  # and [CLS], one token of the query, [SEP]
-    line = error_of(run("baselines", *words, "--passage-prompt", LONG_PROMPT, "--max-length", 40, code=1))
-    assert "an input has at most 40 tokens, which leave no token of a passage" in line
+    run("baselines", *words, LONG_PROMPT[:29])  # and [CLS], one token of the query, [SEP]
     with pytest.raises(InputError, match="leave no token of a query"):
         search(SentenceTransformer(str(folder)), release, query_prompt=LONG_PROMPT)
 
 
-@pytest.mark.parametrize("write", [write_static, write_sparse, write_multi_vector])
-def test_a_prompt_that_fills_an_input_of_another_kind_is_refused(tmp_path: Path, write: Any) -> None:
-    settings = ModelSettings(str(write(tmp_path / "model")), query_prompt=LONG_PROMPT, max_length=20)
+def test_a_prompt_that_fills_the_passage_is_refused(release: Path, tmp_path: Path) -> None:
+    folder = write_dual(tmp_path / "dual")
+    words = ["run", folder, "--release", release, "--out", tmp_path / "a.run"]
+    done = run("baselines", *words, "--passage-prompt", LONG_PROMPT, "--max-length", 40, code=1)
+    assert "an input has at most 40 tokens, which leave no token of a passage" in error_of(done)
+
+
+@pytest.mark.parametrize("write_model", [write_static, write_sparse, write_multi_vector])
+def test_a_prompt_that_fills_an_input_of_another_kind_is_refused(tmp_path: Path, write_model: Any) -> None:
+    settings = ModelSettings(str(write_model(tmp_path / "model")), query_prompt=LONG_PROMPT, max_length=20)
     with pytest.raises(InputError, match=r"an input has at most .* tokens, which leave no token of a query"):
         open_retriever(settings, WORK).open_model()
 
@@ -127,19 +142,21 @@ def test_a_chat_template_that_fills_the_input_is_refused(tmp_path: Path) -> None
 
 def test_a_training_whose_prompt_fills_the_query_is_refused(tmp_path: Path) -> None:
     folder = declare_prompts(write_dual(tmp_path / "dual"), query=LONG_PROMPT)
-    recipe = read_recipe("de-bm25-neg-scratch", ["data.passage_length=64", "data.query_length=16", "model.similarity="])
+    recipe = read_recipe("de-bm25-neg-scratch", LENGTHS)
     with pytest.raises(InputError, match="an input has at most 16 tokens, which leave no token of a query"):
         dual_encoder(recipe, str(folder), "cpu")
 
 
 def pad_left(folder: Path) -> Path:
+    """Let a model's tokenizer add padding before the text."""
     change_json(folder / "tokenizer_config.json", padding_side="left")
     return folder
 
 
 def write_pooled(folder: Path, pooling: str) -> Path:
-    module = Transformer(str(write_bert(folder.with_name("bert"))))
-    modules = [module, Pooling(module.get_embedding_dimension(), pooling)]
+    """Write an encoder with this pooling."""
+    transformer = Transformer(str(write_bert(folder.with_name("bert"))))
+    modules = [transformer, Pooling(transformer.get_embedding_dimension(), pooling)]
     SentenceTransformer(modules=modules, device="cpu").save_pretrained(str(folder))
     return folder
 
@@ -147,11 +164,11 @@ def write_pooled(folder: Path, pooling: str) -> Path:
 @pytest.mark.parametrize("pooling", ["cls", "mean", "lasttoken"])
 def test_a_model_whose_vectors_change_with_the_padding_is_refused(release: Path, tmp_path: Path, pooling: str) -> None:
     folder = write_pooled(tmp_path / "model", pooling)
-    open_encoder(ModelSettings(str(folder)))
+    open_encoder(ModelSettings(str(folder)))  # with padding on the right, the model is accepted
     pad_left(folder)
     out = tmp_path / "a.run"
-    line = error_of(run("baselines", "run", folder, "--release", release, "--out", out, code=1))
-    assert line == (
+    error_line = error_of(run("baselines", "run", folder, "--release", release, "--out", out, code=1))
+    assert error_line == (
         f"error: {folder}: its output for a text changes with the padding of the batch, which is on the left; set "
         '"padding_side": "right" in its tokenizer_config.json; expected the same output in every batch'
     )
@@ -160,22 +177,31 @@ def test_a_model_whose_vectors_change_with_the_padding_is_refused(release: Path,
         search(SentenceTransformer(str(folder), device="cpu"), release)
 
 
-@pytest.mark.parametrize("write", [write_sparse, write_multi_vector])
-def test_a_model_of_another_kind_with_padding_on_the_left_is_refused(tmp_path: Path, write: Any) -> None:
-    folder = pad_left(write(tmp_path / "model"))
+@pytest.mark.parametrize("write_model", [write_sparse, write_multi_vector])
+def test_a_model_of_another_kind_with_padding_on_the_left_is_refused(tmp_path: Path, write_model: Any) -> None:
+    folder = pad_left(write_model(tmp_path / "model"))
     with pytest.raises(InputError, match="changes with the padding"):
         open_retriever(ModelSettings(str(folder)), WORK).open_model()
 
 
-def test_scores_and_trainings_with_padding_on_the_left_are_refused(release: Path, tmp_path: Path) -> None:
-    folder, ranking = pad_left(write_cross(tmp_path / "cross")), tmp_path / "first.run"
-    ranking.write_text(f"{md5(QUESTIONS['train'][0])} Q0 {md5(TEXTS[0])} 1 1.0 t\n")
-    common = ["--release", release, "--split", "train", "--run", ranking, "--out", tmp_path / "out"]
-    for words in (["rerank", *common, "--model", folder], ["mine", *common, "--cross-encoder", folder, "--margin", 1]):
-        assert "changes with the padding of the batch" in error_of(run("baselines", *words, code=1))
-        assert not (tmp_path / "out").exists()
-    lengths = ["data.passage_length=64", "data.query_length=16", "model.similarity="]
+def test_scores_with_padding_on_the_left_are_refused(release: Path, tmp_path: Path) -> None:
+    folder = pad_left(write_cross(tmp_path / "cross"))
+    run_path = tmp_path / "first.run"
+    run_path.write_text(f"{md5(QUESTIONS['train'][0])} Q0 {md5(TEXTS[0])} 1 1.0 t\n")
+    out = tmp_path / "out"
+    options = ["--release", release, "--split", "train", "--run", run_path, "--out", out]
+    done = run("baselines", "rerank", *options, "--model", folder, code=1)
+    assert "changes with the padding of the batch" in error_of(done)
+    assert not out.exists()
+    done = run("baselines", "mine", *options, "--cross-encoder", folder, "--margin", 1, code=1)
+    assert "changes with the padding of the batch" in error_of(done)
+    assert not out.exists()
+
+
+def test_trainings_with_padding_on_the_left_are_refused(tmp_path: Path) -> None:
+    cross_folder = pad_left(write_cross(tmp_path / "cross"))
     with pytest.raises(InputError, match="changes with the padding"):
-        cross_encoder(read_recipe("ce-bm25-neg-scratch", lengths), str(folder), "cpu")
+        cross_encoder(read_recipe("ce-bm25-neg-scratch", LENGTHS), str(cross_folder), "cpu")
+    dual_folder = pad_left(write_dual(tmp_path / "dual"))
     with pytest.raises(InputError, match="changes with the padding"):
-        dual_encoder(read_recipe("de-bm25-neg-scratch", lengths), str(pad_left(write_dual(tmp_path / "dual"))), "cpu")
+        dual_encoder(read_recipe("de-bm25-neg-scratch", LENGTHS), str(dual_folder), "cpu")

@@ -25,50 +25,62 @@ pytestmark = pytest.mark.usefixtures("own_cache")
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("models")
-    write_bert(folder / "cross", labels=1)  # the files of bge-reranker-base: a plain sequence classifier
-    write_language_model(folder / "llm")  # the files of bge-reranker-v2-gemma: a plain language model
-    write_dual(folder / "dual")
-    return folder
+    """A folder with a model of each kind."""
+    models_folder = tmp_path_factory.mktemp("models")
+    write_bert(models_folder / "cross", labels=1)  # the files of bge-reranker-base: a plain sequence classifier
+    write_language_model(models_folder / "llm")  # the files of bge-reranker-v2-gemma: a plain language model
+    write_dual(models_folder / "dual")
+    return models_folder
 
 
 @pytest.fixture(scope="module")
 def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A release of the usual texts. Do not change it."""
     return make_release(tmp_path_factory.mktemp("kinds") / "release")
 
 
 def set_class(folder: Path, name: str) -> None:
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    (folder / "config.json").write_text(json.dumps(config | {"architectures": [name]}), encoding="utf-8")
+    """Change the class of a model in its config.json."""
+    path = folder / "config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    config["architectures"] = [name]
+    path.write_text(json.dumps(config), encoding="utf-8")
 
 
 @pytest.mark.parametrize("kind", ["cross", "llm"])
 def test_a_plain_reranker_is_not_searched_by(models: Path, release: Path, tmp_path: Path, kind: str) -> None:
+    model = models / kind
     out = tmp_path / "out"
-    problem = f"{models / kind}: is a re-ranker ({kind}); add --over RUN, the run to re-rank"
-    line = error_of(run("baselines", "run", models / kind, "--release", release, "--out", out, code=1))
-    assert line == f"error: {problem}, or --kind dense if the model is an encoder"
+    error_line = error_of(run("baselines", "run", model, "--release", release, "--out", out, code=1))
+    problem = f"{model}: is a re-ranker ({kind}); add --over RUN, the run to re-rank"
+    assert error_line == f"error: {problem}, or --kind dense if the model is an encoder"
     with pytest.raises(InputError, match="add --over RUN"):
-        search(models / kind, release)
-    line = error_of(run("baselines", "encode", "--model", models / kind, "--release", release, "--out", out, code=1))
-    assert line.startswith(f"error: {models / kind}: is a re-ranker ({kind}); expected an encoder; re-rank a run")
+        search(model, release)
+    error_line = error_of(run("baselines", "encode", "--model", model, "--release", release, "--out", out, code=1))
+    assert error_line.startswith(f"error: {model}: is a re-ranker ({kind}); expected an encoder; re-rank a run")
     assert not out.exists()
 
 
 @pytest.mark.parametrize("kind", ["cross", "llm"])
-def test_embeddings_are_not_searched_and_not_mined_by_a_reranker(
-    models: Path, release: Path, tmp_path: Path, kind: str
-) -> None:
-    vectors, ranking, out = tmp_path / "vectors", tmp_path / "a.run", tmp_path / "out"
+def test_embeddings_are_not_searched_by_a_reranker(models: Path, release: Path, tmp_path: Path, kind: str) -> None:
+    vectors = tmp_path / "vectors"
+    out = tmp_path / "out"
     run("baselines", "encode", "--model", models / "dual", "--release", release, "--out", vectors)
-    ranking.write_text(f"{md5(QUESTIONS['train'][0])} Q0 {md5(TEXTS[0])} 1 1.0 t\n")
-    common = ["--release", release, "--split", "train", "--out", out]
-    for words in (
-        ["search", *common, "--passages", vectors, "--model", models / kind],
-        ["mine", *common, "--run", ranking, "--bi-encoder", models / kind, "--margin", "1"],
-    ):
-        assert f"is a re-ranker ({kind}); expected an encoder" in error_of(run("baselines", *words, code=1))
-        assert not out.exists()
+    options = ["--release", release, "--split", "train", "--passages", vectors, "--out", out]
+    done = run("baselines", "search", *options, "--model", models / kind, code=1)
+    assert f"is a re-ranker ({kind}); expected an encoder" in error_of(done)
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("kind", ["cross", "llm"])
+def test_a_reranker_is_no_bi_encoder_of_mining(models: Path, release: Path, tmp_path: Path, kind: str) -> None:
+    run_path = tmp_path / "a.run"
+    out = tmp_path / "out"
+    run_path.write_text(f"{md5(QUESTIONS['train'][0])} Q0 {md5(TEXTS[0])} 1 1.0 t\n")
+    options = ["--release", release, "--split", "train", "--run", run_path, "--margin", "1", "--out", out]
+    done = run("baselines", "mine", *options, "--bi-encoder", models / kind, code=1)
+    assert f"is a re-ranker ({kind}); expected an encoder" in error_of(done)
+    assert not out.exists()
 
 
 @pytest.mark.parametrize(
@@ -92,15 +104,17 @@ def test_the_class_of_a_plain_model_decides(tmp_path: Path, class_name: str, kin
     assert (kind_of_model(settings), kind_of_scorer(settings)) == (kind, kind)
 
 
-def test_a_language_model_of_a_family_of_encoders_is_an_encoder(tmp_path: Path, release: Path, models: Path) -> None:
+def test_a_language_model_of_a_family_of_encoders_is_an_encoder(tmp_path: Path, release: Path) -> None:
     folder = write_encoder(tmp_path, "Qwen/Qwen3-Embedding-0.6B")
     set_class(folder, "Qwen3ForCausalLM")  # as in the folder on the hub
     assert kind_of_model(ModelSettings(str(folder))) == "dense"
-    other = shutil.copytree(folder, tmp_path / "other")
-    assert kind_of_scorer(ModelSettings(str(other))) == "llm"
-    assert kind_of_scorer(ModelSettings(str(other)), "qwen3-embedding") == "dense"
-    for words in (["--kind", "dense"], ["--family", "qwen3-embedding"]):
-        run("baselines", "run", other, "--release", release, "--out", tmp_path / "a.run", *words)
+    # The family is recognised by the name of the folder.
+    renamed_folder = shutil.copytree(folder, tmp_path / "other")
+    settings = ModelSettings(str(renamed_folder))
+    assert kind_of_scorer(settings) == "llm"
+    assert kind_of_scorer(settings, "qwen3-embedding") == "dense"
+    for option in (["--kind", "dense"], ["--family", "qwen3-embedding"]):
+        run("baselines", "run", renamed_folder, "--release", release, "--out", tmp_path / "a.run", *option)
 
 
 @pytest.mark.parametrize(
@@ -113,18 +127,19 @@ def test_a_language_model_of_a_family_of_encoders_is_an_encoder(tmp_path: Path, 
     ],
 )
 def test_the_modules_decide_if_no_class_is_saved(tmp_path: Path, module: str, kind: str) -> None:
-    (tmp_path / "modules.json").write_text(json.dumps([{"type": "sentence_transformers.models.Transformer"}]))
+    modules = [{"type": "sentence_transformers.models.Transformer"}]
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
     assert kind_of_model(ModelSettings(str(tmp_path))) == "dense"
-    modules = [{"type": "sentence_transformers.models.Transformer"}, {"type": module}]
+    modules.append({"type": module})
     (tmp_path / "modules.json").write_text(json.dumps(modules))
     assert kind_of_model(ModelSettings(str(tmp_path))) == kind
 
 
-@pytest.mark.parametrize("write", [write_cross, write_sparse])
+@pytest.mark.parametrize("write_model", [write_cross, write_sparse])
 def test_a_hub_model_of_another_class_is_not_encoded(
-    tmp_path: Path, release: Path, hub: Hub, call: Callable[..., Done], write: Callable[[Path], Path]
+    tmp_path: Path, release: Path, hub: Hub, call: Callable[..., Done], write_model: Callable[[Path], Path]
 ) -> None:
-    publish(hub, "org/model", write(tmp_path / "model"))
+    publish(hub, "org/model", write_model(tmp_path / "model"))
     done = call("encode", "--release", release, "--model", "org/model", "--out", tmp_path / "out", code=1)
     assert "error: org/model: is a " in done.stderr
     assert not (tmp_path / "out").exists()
@@ -135,10 +150,10 @@ def cached_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...
     """A function that writes a model into the libraries' cache, for use without a hub, and returns its folder."""
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    model_commit.cache_clear()
+    model_commit.cache_clear()  # an earlier test may have resolved a model of the same name
     commit = "a" * 40
 
-    def write(source: Path, absent: tuple[str, ...] = ()) -> Path:
+    def write_copy(source: Path, absent: tuple[str, ...] = ()) -> Path:
         repository = tmp_path / "hub" / "models--org--model"
         folder = repository / "snapshots" / commit
         shutil.copytree(source, folder)
@@ -149,7 +164,7 @@ def cached_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...
             (repository / ".no_exist" / commit / name).touch()
         return folder
 
-    return write
+    return write_copy
 
 
 @pytest.mark.parametrize(
@@ -160,16 +175,18 @@ def test_an_incomplete_cached_copy_is_refused_without_a_hub(
 ) -> None:
     folder = cached_copy(models / "dual")
     (folder / name).unlink()
-    line = error_of(run("baselines", "run", "org/model", "--release", release, "--out", tmp_path / "a.run", code=1))
-    assert line.startswith(f"error: org/model: the cached copy lacks {name}, and the hub cannot be asked")
-    assert f"`hf download org/model`), or name {folder} if this folder is complete" in line
-    assert not (tmp_path / "a.run").exists()
+    out = tmp_path / "a.run"
+    error_line = error_of(run("baselines", "run", "org/model", "--release", release, "--out", out, code=1))
+    assert error_line.startswith(f"error: org/model: the cached copy lacks {name}, and the hub cannot be asked")
+    assert f"`hf download org/model`), or name {folder} if this folder is complete" in error_line
+    assert not out.exists()
 
 
 def test_a_cached_copy_of_a_plain_model_is_used_without_a_hub(
     models: Path, release: Path, tmp_path: Path, cached_copy: Callable[..., Path]
 ) -> None:
     bert = write_bert(tmp_path / "bert")
+    # A plain model has none of these files, and the cache knows that the hub has none either.
     cached_copy(bert, absent=("modules.json", "config_sentence_transformers.json", "tokenizer_config.json"))
     run("baselines", "run", "org/model", "--release", release, "--out", tmp_path / "a.run")
     assert kind_of_model(ModelSettings("org/model")) == "dense"

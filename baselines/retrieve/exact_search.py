@@ -288,8 +288,8 @@ def nearest(
     """Yield (rows, exact scores) of each query's ``top_k`` best passages and of passages that tie with the last.
 
     ``passage_vectors`` has the embeddings of all ``passages`` or of the rows ``passage_vectors.chosen``.
-    ``query_vectors`` has the shape (queries, dimensions). The devices share the blocks of passages. ``engine_name`` is ``torch`` or ``faiss`` (default:
-    ``faiss`` on a CPU with FAISS, else ``torch``).
+    ``query_vectors`` has the shape (queries, dimensions). The devices share the blocks of passages. ``engine_name`` is
+    ``torch`` or ``faiss`` (default: ``faiss`` on a CPU with FAISS, else ``torch``).
     """
     chosen_rows = passage_vectors.chosen
     # The engines reserve memory for every candidate.

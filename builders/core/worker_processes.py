@@ -71,7 +71,9 @@ class WorkerPool(ProcessPoolExecutor):
     def submit(self, function: Callable[..., Result], /, *arguments: Any, **options: Any) -> Future[Result]:
         try:
             return super().submit(function, *arguments, **options)
-        except OSError:  # Python 3.11 was just closing the pool, because a worker was killed
+        # Python 3.11 was just closing the pool, because a worker was killed. The start of another worker then finds a
+        # closed pipe (OSError), or a pipe's number twice (ValueError).
+        except (OSError, ValueError):
             if self._worker_context.ended_workers():
                 raise BrokenProcessPool from None
             raise

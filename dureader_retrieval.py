@@ -93,7 +93,8 @@ ARCHIVE: dict[str, Any] = {
     "sha256": None,
 }
 
-_ALL_QUERIES = "queries"  # a config whose first split, also called "queries", has the queries of all splits
+# A config whose first split, also called "queries", has the queries of all splits.
+_ALL_QUERIES = "queries"
 
 
 class Declaration(NamedTuple):
@@ -383,7 +384,8 @@ _SHARD_NAME = re.compile(r"([\w.-]+)/([\w.-]+)-(\d{5})-of-(\d{5})\.parquet")
 _RELEASE_ADVICE = f"`python -m builders release --raw PATH --out DIR`{_HERE} makes a release"
 
 # Reading files.
-_open = io.open  # datasets replaces open() in this module by a function that treats "::" in a path as an address
+# `datasets` replaces open() in this module by a function that treats "::" in a path as an address.
+_open = io.open
 _LARGEST_MANIFEST_BYTES = 64 << 20
 _BLOCK_BYTES = 1 << 20
 _BATCH_ROWS = 1024  # a joined row can have 100 kB
@@ -405,7 +407,8 @@ _TIMEOUT_SECONDS = 60.0  # seconds without a byte; the whole download may take l
 
 # Reading the archive.
 _LONGEST_RECORD_BYTES = 64 << 20  # maximum bytes of a line of JSON
-_LARGEST_CONTENT_BYTES = 64 << 30  # maximum bytes after decompression; the collection has about 8 GB
+# Maximum bytes after decompression; the collection has about 8 GB.
+_LARGEST_CONTENT_BYTES = 64 << 30
 _MOST_MEMBERS = 1000
 _LISTED_MEMBERS = 9  # names that an error lists
 # Errors while reading a damaged tar.gz. OverflowError: an impossible number. RecursionError: too many nested headers.
@@ -734,7 +737,8 @@ def _read_shard(shard: Shard, config_name: str, column_names: list[str]) -> Iter
                 problem = f"has the SHA-256 {sha256}, but manifest.json lists {shard.sha256}"
                 raise ReleaseError(f"{shard.path}: {problem}; build or copy the release again")
             file.seek(0)
-            parquet = pq.ParquetFile(file, page_checksum_verification=True)  # detects damage after the SHA-256 check
+            # Detects damage after the SHA-256 check.
+            parquet = pq.ParquetFile(file, page_checksum_verification=True)
             _check_columns(shard.path, parquet.schema_arrow, config_name, column_names)
             row_count = parquet.metadata.num_rows
             if row_count != shard.rows:
@@ -871,7 +875,8 @@ def _fetch(url: str) -> tuple[str, str]:
     local_files = _local_files(url)
     try:
         os.makedirs(local_files.archive.rpartition("/")[0], exist_ok=True)
-        with FileLock(f"{local_files.archive}.lock"):  # another process waits here until the download is complete
+        # Another process waits here until the download is complete.
+        with FileLock(f"{local_files.archive}.lock"):
             sha256 = _recorded_sha256(local_files)
             is_downloaded = _file_size(local_files.archive) is not None
             if not is_downloaded:
@@ -990,7 +995,8 @@ def _send_request(url: str, local_files: _LocalFiles, bar: Any) -> str | None:
         return None
     # Ask for the missing bytes only.
     headers = {"User-Agent": f"{NAME}/{VERSION}", "Accept-Encoding": "identity"}
-    if stored_size and note.get("validator"):  # without a validator, the server may have another file; start again
+    # Without a validator, the server may have another file; start again.
+    if stored_size and note.get("validator"):
         headers["Range"] = f"bytes={stored_size}-"
         headers["If-Range"] = note["validator"]
     request = urllib.request.Request(url, headers=headers)
@@ -1002,7 +1008,8 @@ def _send_request(url: str, local_files: _LocalFiles, bar: Any) -> str | None:
             head = response.read(len(_GZIP_SIGNATURE))
     except urllib.error.HTTPError as error:
         error.close()
-        if error.code == _RANGE_NOT_SATISFIABLE:  # the stored bytes are not the beginning of the server's file
+        # The stored bytes are not the beginning of the server's file.
+        if error.code == _RANGE_NOT_SATISFIABLE:
             _remove_file(local_files.part)
         elif error.code < _FIRST_SERVER_ERROR and error.code not in _TEMPORARY_ERRORS:
             raise ReleaseError(f"{url}: HTTP {error.code} {error.reason}; {_describe_manual_way(url)}") from None
@@ -1236,7 +1243,8 @@ def _read_wrapped_records(file: io.BufferedReader, location: str, opening_length
     decoder = json.JSONDecoder()
     text = ""
     position = 0  # where the last value ends
-    separator = re.compile(r"\s*")  # before the first value; a comma stands before every other value
+    # Before the first value; a comma stands before every other value.
+    separator = re.compile(r"\s*")
     while True:
         match = separator.match(text, position)
         value_start = match.end() if match else len(text)

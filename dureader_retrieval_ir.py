@@ -123,7 +123,8 @@ class Source:
         folder = snapshot_download(
             self._repo, repo_type="dataset", revision=self._revision, allow_patterns=file_patterns
         )
-        self._revision = os.path.basename(folder)  # the commit, so that later files come from the same commit
+        # The commit, so that later files come from the same commit.
+        self._revision = os.path.basename(folder)
         return str(folder)
 
     def rows(self, config: str, split: str, streaming: bool = False) -> Any:
@@ -173,7 +174,8 @@ class Source:
         if split not in present_splits:
             if not self.release:
                 raise ReleaseError(dureader_retrieval.describe_missing(configs.queries, split))
-            split_names = ", ".join(name for name in present_splits if name != "queries")  # "queries" has all queries
+            # "queries" has all queries.
+            split_names = ", ".join(name for name in present_splits if name != "queries")
             raise ReleaseError(f"{self.release}: has no {split} queries; it has queries of {split_names}")
         queries = _Queries(self, configs.queries, split, configs.translated)
         if split not in self._splits_if_any(configs.qrels):

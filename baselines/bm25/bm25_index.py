@@ -21,7 +21,8 @@ _FORMAT = 4  # increase the number when other texts or tokens are indexed
 INDEXES = Cache("bm25")
 _QUERIES_PER_TASK = 32
 _TEXTS_PER_TASK = 256
-_FEW_PASSAGES = 10_000  # fewer passages are segmented in less time than worker processes need to start
+# Fewer passages are segmented in less time than worker processes need to start.
+_FEW_PASSAGES = 10_000
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,8 @@ def search_columns(index: Index, queries: Sequence[tuple[str, str]], top_k: int,
     A query has at most ``top_k`` hits, by falling score, then by corpus id. A query has no hit if the corpus has none
     of the query's tokens. A warning counts the queries without any token.
     """
-    top_k = min(top_k, index.passages)  # engines reserve memory for every hit, or limit the hits of a search
+    # Engines reserve memory for every hit, or limit the hits of a search.
+    top_k = min(top_k, index.passages)
     batches = (queries[start : start + _QUERIES_PER_TASK] for start in range(0, len(queries), _QUERIES_PER_TASK))
 
     def search_batch(batch: Sequence[tuple[str, str]]) -> tuple[Columns, int]:

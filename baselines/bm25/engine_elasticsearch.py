@@ -33,12 +33,14 @@ _WINDOW = 100_000  # largest number of hits per search
 _TRIES = 8  # tries of a request to a busy server
 _BUSY = (429, 502, 503, 504)  # HTTP statuses of a busy server
 _FORBIDDEN = (401, 403)  # HTTP statuses of a request without the right credentials
-_PAUSE = 0.5  # seconds before the first retry of rejected passages; each further pause is twice as long
+# Seconds before the first retry of rejected passages; each further pause is twice as long.
+_PAUSE = 0.5
 # Limits of one reply.
 REPLY_SECONDS = 600
 REPLY_BYTES = 1 << 30
 _READ_BYTES = 1 << 16  # bytes of a reply that are read at a time
-_EXTRA_HITS = 10  # hits beyond the top k in the first search, which show if passages tie with the last hit
+# Hits beyond the top k in the first search, which show if passages tie with the last hit.
+_EXTRA_HITS = 10
 _TIE = 1e-6  # relative difference of two 32-bit sums of the same numbers, at most
 _RANKED = {"sort": [{"_score": "desc"}, {"id": "asc"}], "track_total_hits": False}
 _INDEX = {
@@ -139,7 +141,8 @@ class ElasticsearchIndex(Index):
                     hits.append((corpus_id, float(score)))
                 hits_by_query[number], is_settled = _settle_ties(hits, top_k)
                 has_further_hits = len(hits) == size < _WINDOW
-                if not is_settled and has_further_hits:  # further passages may tie with the last hit
+                # Further passages may tie with the last hit.
+                if not is_settled and has_further_hits:
                     sizes[number] = min(4 * size, _WINDOW)
                 else:
                     del sizes[number]
@@ -258,7 +261,8 @@ def open_remote(
     if "@" not in parts.netloc and os.environ.get(API_KEY):
         options["api_key"] = os.environ[API_KEY]
     register_secret(url)
-    logging.getLogger("elastic_transport").setLevel(logging.ERROR)  # this logger reports every request
+    # This logger reports every request.
+    logging.getLogger("elastic_transport").setLevel(logging.ERROR)
     # The constructor checks the form of the address. It sends no request.
     try:
         client = Elasticsearch(

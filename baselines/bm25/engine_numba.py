@@ -65,7 +65,8 @@ _PAIR_MASK = (1 << _PAIR_BITS) - 1
 _CODE_BITS = 8
 _CODE_MASK = (1 << _CODE_BITS) - 1
 
-CHUNK = 1 << 14  # passages per chunk, so that the sums of a chunk fit into the fastest caches of a CPU
+# Passages per chunk, so that the sums of a chunk fit into the fastest caches of a CPU.
+CHUNK = 1 << 14
 _LISTS = 1 << 20  # lists per task of a thread
 _RANGES = 64  # number of ranges of the term hashes
 _RANGE_SHIFT = 58  # the upper 6 bits of a hash are the number of its range
@@ -82,11 +83,13 @@ _HASH_MULTIPLIER = 0x9FB21C651E98DF25
 
 FILES = {
     "terms": np.int64,  # hashes, sorted
-    "lists": np.uint32,  # first list of each term; a term has a list for each chunk in which it occurs
+    # First list of each term; a term has a list for each chunk in which it occurs.
+    "lists": np.uint32,
     "chunk": np.uint16,  # chunk of each list
     "start": np.uint32,  # first posting of each list
     "postings": np.uint32,  # 2 ** 16 * (row within the chunk) + (index in "pairs")
-    "pairs": np.int64,  # 256 * (count of the term in the passage) + (code of the passage's length), sorted
+    # 256 * (count of the term in the passage) + (code of the passage's length), sorted.
+    "pairs": np.int64,
     "tokens": np.int64,  # number of passages, of passages with a token, and of tokens
 }
 
@@ -108,7 +111,8 @@ def _decode_length(code: int) -> int:
     return _EXACT_CODES + ((_MANTISSA + mantissa) << (exponent - 1))
 
 
-LENGTHS = np.array([_decode_length(code) for code in range(256)])  # passage length by code, ascending
+# Passage length by code, ascending.
+LENGTHS = np.array([_decode_length(code) for code in range(256)])
 
 
 def hashes_of(words: pa.StringArray) -> Array:
@@ -333,7 +337,8 @@ class NumbaIndex(Index):
     def _bound_lists(self, starts: Array, postings: Array, shares: Array) -> Array:
         """Return the largest share of each list, rounded up, without the lowest ``_BOUND`` bits."""
         list_count = len(starts) - 1
-        rounded_up = (-(-shares >> _BOUND)).astype(np.uint16)  # -(-a >> n) divides by 2 ** n and rounds up
+        # -(-a >> n) divides by 2 ** n and rounds up.
+        rounded_up = (-(-shares >> _BOUND)).astype(np.uint16)
         bounds = np.empty(list_count, np.uint16)
 
         def bound_lists_from(first_list: int) -> None:
@@ -506,7 +511,8 @@ def _search_query(weights, list_ranges, index, buffers, chunk_size, passage_coun
     current_lists = list_ranges[:, 0].copy()  # list of each term in the chunk, or in a later chunk
     first_postings = np.empty(term_count, np.int64)  # the postings of each term in the chunk
     end_postings = np.empty(term_count, np.int64)
-    reach = np.zeros(term_count + 1, np.int64)  # reach[n]: upper bound of the sum of the first n contributions
+    # reach[n]: upper bound of the sum of the first n contributions.
+    reach = np.zeros(term_count + 1, np.int64)
     best_scores = np.zeros(top_k, np.int64)  # min-heap of the best scores so far
     candidate_count = 0
     lowest_score = np.int64(1)  # a hit needs this score; rises with the k-th best score

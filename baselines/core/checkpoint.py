@@ -72,14 +72,16 @@ class _Training(Struct):
     versions: dict[str, str] = {}
     dev: list[dict[str, float]] | None = None
     dev_run: dict[str, str] | None = None
-    files: dict[str, Sha256] = {}  # all files except the card; added when the checkpoint is complete
+    # All files except the card; added when the checkpoint is complete.
+    files: dict[str, Sha256] = {}
 
 
 class _Settings(Struct):
     """The fields that are read from configuration files of the libraries."""
 
     prompts: dict[str, str | None] = {}
-    id2label: dict[str, str] = field(default_factory=lambda: {"0": "", "1": ""})  # transformers' default
+    # Transformers' default.
+    id2label: dict[str, str] = field(default_factory=lambda: {"0": "", "1": ""})
     model_max_length: int | float | None = None
     document_length: int | None = None
     tokenizer_class: str | None = None

@@ -56,7 +56,8 @@ def pull_model(
     with clear_errors(repo, api.endpoint, "model", "download"):
         commit = commit_in(api.repo_info(repo, revision=revision), repo)
     log.info("%s at %s", repo, commit)
-    with work_beside(directory, commit) as folder:  # may have files of this commit from an earlier run
+    # May have files of this commit from an earlier run.
+    with work_beside(directory, commit) as folder:
         fetch_checkpoint(repo, commit, folder)
         open_checkpoint(folder)  # raises an error for a damaged checkpoint
         replace_directory(folder, directory)

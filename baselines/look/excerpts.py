@@ -20,7 +20,8 @@ from builders.store.layout import Set
 from builders.store.reader import Release
 
 PAGE_EXCERPT_CHARS = 120
-EXCERPT_SOURCE_CHARS = 100_000  # part of a passage from which an excerpt in the terminal is selected
+# Part of a passage from which an excerpt in the terminal is selected.
+EXCERPT_SOURCE_CHARS = 100_000
 _PAGE_PASSAGE_CHARS = 5_000  # longest passage that the page shows whole
 
 Word = tuple[str, bool]  # (word of a text, True if the word is also in the question)

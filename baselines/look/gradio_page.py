@@ -3,7 +3,8 @@
 import os
 import threading
 
-os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # Gradio reads the variable when it is imported
+# Gradio reads the variable when it is imported.
+os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 
 import gradio
 

@@ -15,7 +15,8 @@ from builders.store.reader import Release
 from builders.store.runs import Run
 
 Question = tuple[str, str]  # id, text
-_TERM, _POSITIVE, _HEAD, _PLAIN = "\033[1;33m", "\033[1;32m", "\033[1m", "\033[0m"  # colours of a terminal
+# Colours of a terminal.
+_TERM, _POSITIVE, _HEAD, _PLAIN = "\033[1;33m", "\033[1;32m", "\033[1m", "\033[0m"
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from baselines.retrieve.index_files import Index
 
 _GRADIO_HINT = "the page needs Gradio: pip install 'gradio>=6.20'"
-_SAMPLE_ROWS = Path("builders/sample")  # `builders release` finds the package's sample outside a checkout
+# `builders release` finds the package's sample outside a checkout.
+_SAMPLE_ROWS = Path("builders/sample")
 
 
 @dataclass(frozen=True)

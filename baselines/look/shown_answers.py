@@ -12,7 +12,8 @@ from baselines.look.excerpts import describe_ranking, excerpt_html
 from builders.core.errors import visible
 from builders.store.runs import Hit
 
-SEARCHED_CHARS = 1_000  # characters of a query that are searched; official queries have at most about 100
+# Characters of a query that are searched; official queries have at most about 100.
+SEARCHED_CHARS = 1_000
 _CACHED_ANSWERS = 512
 _NO_HITS = '<div class="hit">No passage contains any of these words.</div>'
 _STYLE = """<style>
@@ -34,8 +35,10 @@ _STYLE = """<style>
 div:has(.found) { transition: none !important; } /* Gradio fades an answer in */
 </style>"""
 
-Search = Callable[[str, int], list[Hit]]  # (query text, number of hits): hits, best first, ties by corpus id
-Rerank = Callable[[str, Sequence[str]], list[Hit]]  # (query text, corpus ids): the same passages, best first
+# (query text, number of hits): hits, best first, ties by corpus id.
+Search = Callable[[str, int], list[Hit]]
+# (query text, corpus ids): the same passages, best first.
+Rerank = Callable[[str, Sequence[str]], list[Hit]]
 
 
 class Searcher:

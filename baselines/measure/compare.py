@@ -105,7 +105,8 @@ def compare_runs(
     query_groups = None
     if by:
         query_groups = source.groups(by, tables[0]["query_id"].to_pylist())
-    query_texts: dict[str, str] = {}  # empty without --release, because a file of judgments has no texts
+    # Empty without --release, because a file of judgments has no texts.
+    query_texts: dict[str, str] = {}
     if changed and source.release:
         query_texts = dict(read_queries(source.release, split, queries or SETS[set].queries))
     result = compare_systems(

@@ -30,7 +30,8 @@ from baselines.measure.ties import EXPECTED, LISTED
 from builders.core.errors import InputError, UsageError, log
 from builders.store.runs import Run
 
-LABELS = "abcdefghijklmnoprstuvwxyz"  # one per system; q is omitted, because few fonts have a superscript q
+# One per system; q is omitted, because few fonts have a superscript q.
+LABELS = "abcdefghijklmnoprstuvwxyz"
 
 
 @dataclass(frozen=True)
@@ -214,7 +215,8 @@ def _warn_of_few_resamples(pair_count: int, settings: SignificanceRule) -> None:
 
 def _compare_pairs(values: Mapping[str, Values], settings: SignificanceRule) -> dict[str, Any]:
     """Compare all pairs under one measure. In a pair, the better system comes first."""
-    best_first_labels = sorted(values, key=lambda label: -mean(values[label].tolist()))  # the sort is stable
+    # The sort is stable.
+    best_first_labels = sorted(values, key=lambda label: -mean(values[label].tolist()))
     pair_rows: list[dict[str, Any]] = []
     for better, worse in combinations(best_first_labels, 2):
         pair_rows.append({"better": better, "worse": worse, **settings.paired(values[better], values[worse])})

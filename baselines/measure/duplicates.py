@@ -125,7 +125,8 @@ def _replace_copies(query_id: str, ranking: Sequence[str], copies: Duplicates, w
         if leader not in listed_leaders:
             leader_list.append(leader)
         elif way == "kept":
-            leader_list.append(f"copy {position}")  # differs from every id, because no id contains a space
+            # Differs from every id, because no id contains a space.
+            leader_list.append(f"copy {position}")
         listed_leaders.add(leader)
     return leader_list
 

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 
 _SMALLEST_STEP = 1e-6
-_STEP_TOLERANCE = 1e-9  # of the number of steps, because 1 / 0.1 need not be a whole number of floats
+# Of the number of steps, because 1 / 0.1 need not be a whole number of floats.
+_STEP_TOLERANCE = 1e-9
 
 
 def _step(value: str | float) -> float:

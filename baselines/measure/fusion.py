@@ -41,7 +41,8 @@ def scale_scores(run: Run) -> Scores:
     """Scale every query's scores to 0 ... 1. A repeated passage gets its first score, which is its highest."""
     scores_by_query: Scores = {}
     for query_id, hits in run.hits.items():
-        scores = dict(reversed(hits))  # a dictionary keeps the last value of a key, so the first hit comes last
+        # A dictionary keeps the last value of a key, so the first hit comes last.
+        scores = dict(reversed(hits))
         lowest = min(scores.values(), default=0.0)
         highest = max(scores.values(), default=0.0)
         if highest > lowest:

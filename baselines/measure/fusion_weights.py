@@ -18,7 +18,8 @@ from builders.store.layout import is_for_tuning
 from builders.store.runs import Run
 
 FEWEST = 50  # least number of tuning questions
-_MOST_STAGES = 9  # most re-rankings of a run. The limit ends a loop of manifests that name each other.
+# Most re-rankings of a run. The limit ends a loop of manifests that name each other.
+_MOST_STAGES = 9
 
 
 class _FirstStage(msgspec.Struct):
@@ -154,7 +155,8 @@ def _is_apart(run: Run, uses_all: bool) -> bool:
             return False
         if not record.reranked:
             return True
-        if record.reranked.file is None:  # the first stage was a run in memory, whose model is unknown
+        # The first stage was a run in memory, whose model is unknown.
+        if record.reranked.file is None:
             return False
         run_path = run_path.with_name(record.reranked.file)
     return False

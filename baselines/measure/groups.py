@@ -17,7 +17,8 @@ from builders.store.layout import SETS
 from builders.store.reader import Release
 from builders.store.stored_answers import read_answers
 
-LENGTHS = (6, 9, 12)  # characters of the longest query of the first three groups; the mean on dev is 9.29 (Table 3)
+# Characters of the longest query of the first three groups; the mean on dev is 9.29 (Table 3).
+LENGTHS = (6, 9, 12)
 UNKNOWN = "unknown"
 
 Groups = dict[str, list[int]]  # group -> numbers of its queries in the reference, from 0
@@ -80,7 +81,8 @@ def measure_groups(table: pa.Table, groups: Groups) -> list[dict[str, Any]]:
 
     ``table`` has the values of a run by query (:func:`baselines.measure.measures.measure_run`).
     """
-    values = np.array([values_of(table, key) for key in PAPER.values()]).T  # shape (queries, measures)
+    # Shape (queries, measures).
+    values = np.array([values_of(table, key) for key in PAPER.values()]).T
     rows = []
     for group_name, query_numbers in groups.items():
         group_values = values[query_numbers]

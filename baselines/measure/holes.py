@@ -169,7 +169,8 @@ def _label_cases(is_unjudged: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
         1 0 0
         1 0 1
     """
-    unjudged_numbers = np.cumsum(is_unjudged)  # the number of an unjudged passage among the unjudged, from 1
+    # The number of an unjudged passage among the unjudged, from 1.
+    unjudged_numbers = np.cumsum(is_unjudged)
     case_numbers = np.arange(is_unjudged.sum() + 1)[:, None]
     return is_unjudged & (unjudged_numbers <= case_numbers)
 

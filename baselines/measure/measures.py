@@ -37,7 +37,8 @@ IR_MEASURES = ("Success@1", "Success@5", "Success@10", "Success@50", "R@10", "R@
 
 MRR_DEPTH = 10
 LIST_DEPTH = 50  # the official script ignores lower ranks
-_MANY_TIES = 0.1  # share of queries with ties around a positive passage, from which a warning is logged
+# Share of queries with ties around a positive passage, from which a warning is logged.
+_MANY_TIES = 0.1
 
 Rankings = Mapping[str, Sequence[str]]
 Values = npt.NDArray[np.float64]

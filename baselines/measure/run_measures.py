@@ -71,7 +71,8 @@ class RunMeasures(dict[str, float]):
 
         frame = pd.DataFrame.from_dict(self.per_query(), orient="index", columns=list(SHARES))
         frame = frame.rename_axis("query_id").reset_index()
-        first_ranks = self._by_query["first_positive_rank"].to_pylist()  # None for a list without a positive
+        # None for a list without a positive.
+        first_ranks = self._by_query["first_positive_rank"].to_pylist()
         frame["first_positive_rank"] = pd.array(first_ranks, dtype="Int64")
         return frame
 

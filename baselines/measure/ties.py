@@ -35,7 +35,8 @@ from baselines.measure.qrels import Qrels
 from builders.store.runs import Run, best_first
 
 LISTED, BY_ID, EXPECTED = "listed", "id", "expected"
-TIE_RULES = {BY_ID: "by passage id", EXPECTED: "means over all orders"}  # for tables; the default is not named
+# For tables; the default is not named.
+TIE_RULES = {BY_ID: "by passage id", EXPECTED: "means over all orders"}
 
 Values = npt.NDArray[Any]
 
@@ -121,7 +122,8 @@ def positive_blocks(ranking: Sequence[str], scores: Values, positives: Mapping[s
     grades_by_block: dict[int, list[int]] = {}
     for position, passage_id in enumerate(ranking):
         if passage_id in positives:
-            block_number = bisect.bisect_right(begins, position) - 1  # the last block that begins at or before it
+            # The last block that begins at or before it.
+            block_number = bisect.bisect_right(begins, position) - 1
             grades_by_block.setdefault(block_number, []).append(positives[passage_id])
     blocks = []
     for block_number, grades in grades_by_block.items():

@@ -58,7 +58,8 @@ class Fold(NamedTuple):
 
 
 ValuesByQuery = Mapping[str, Floats]  # query id -> the paper's measures, shape (measures,)
-FoldValues = Sequence[ValuesByQuery]  # for interpolation and for extrapolation, in the order of KINDS
+# For interpolation and for extrapolation, in the order of KINDS.
+FoldValues = Sequence[ValuesByQuery]
 
 
 class StepsOnQuestions(Steps):
@@ -85,9 +86,11 @@ class StepsOnQuestions(Steps):
             for start in after:
                 if start.name in self.repeated:
                     arguments["start"] = start
-            out = f"{out}.{self.config}"  # beside the other checkpoints, where recipes look for starting checkpoints
+            # Beside the other checkpoints, where recipes look for starting checkpoints.
+            out = f"{out}.{self.config}"
         elif is_reading:
-            out = f"{self.config}/{out.replace(f'.{self.config}', '')}"  # the folder's name has the config already
+            # The folder's name has the config already.
+            out = f"{self.config}/{out.replace(f'.{self.config}', '')}"
         if is_learning or is_reading:
             self.repeated.add(out)
         return super().__call__(verb, out=out, after=after, **arguments)

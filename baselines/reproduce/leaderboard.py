@@ -40,7 +40,8 @@ _HEADS = {
     "sample": "MTEB's sample of the collection, {passages:,} passages",
     OTHER: "{release}, {passages:,} passages: not comparable with the other tables",
 }
-TableKey = tuple[str, str, str]  # the searched collection, the split, and for an unknown collection the release
+# The searched collection, the split, and for an unknown collection the release.
+TableKey = tuple[str, str, str]
 # An own run has ``model``, ``table_key``, ``passages``, and by measure ``figures`` and ``intervals`` in percent.
 Own = dict[str, Any]
 _Text = Annotated[str, Meta(min_length=1)]

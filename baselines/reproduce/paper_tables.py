@@ -275,7 +275,8 @@ TABLES: dict[int, Callable[[Steps], Runs]] = {
 FIGURES = {2: figure_2}
 # The recipes whose checkpoints other recipes start from (``start = "recipe:NAME"``).
 TRAININGS: dict[str, Callable[[Steps], Step]] = {
-    "mlm": partial(train, recipe="mlm"),  # a small BERT that replaces pretrained weights with --scratch
+    # A small BERT that replaces pretrained weights with --scratch.
+    "mlm": partial(train, recipe="mlm"),
     "de-bm25-neg": dual_encoder,
     "ce-bm25-neg": cross_encoder,
     "ce-de-neg": cross_encoder_on_dense,

@@ -81,7 +81,8 @@ def measured_on(report: Mapping[str, Any]) -> list[str]:
 def sections(report: Mapping[str, Any], reasons: Reasons) -> Iterator[Section]:
     """Yield the tables of a report, then its figures. ``reasons`` collects the footnotes."""
     titles = read_published_scores().titles
-    rows_by_section: dict[str, dict[str, dict[str, Score]]] = {}  # scores by section, title and metric
+    # Scores by section, title and metric.
+    rows_by_section: dict[str, dict[str, dict[str, Score]]] = {}
     for score in report["rows"]:
         rows = rows_by_section.setdefault(_section_name(score), {})
         rows.setdefault(score["title"], {})[score["metric"]] = score

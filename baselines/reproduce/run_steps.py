@@ -47,7 +47,8 @@ def run_steps(
     Raises:
         InputError: a step failed. The outputs of earlier steps are complete.
     """
-    for step in steps.values():  # before any step runs, so that a missing starting checkpoint fails at once
+    # Before any step runs, so that a missing starting checkpoint fails at once.
+    for step in steps.values():
         expect_start(step)
     runs = _read_runs(out)
     for name, step in steps.items():

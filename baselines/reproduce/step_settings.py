@@ -105,7 +105,8 @@ def read_settings(path: Path) -> Settings:
         recipes[recipe] = []
         for section, values in sections.items():
             recipes[recipe] += [f"{section}.{key}={value}" for key, value in values.items()]
-    for recipe in sorted(recipes.keys() - {EVERY}):  # the values of "*" are checked with each trained recipe
+    # The values of "*" are checked with each trained recipe.
+    for recipe in sorted(recipes.keys() - {EVERY}):
         try:
             read_recipe(recipe, recipes[recipe])
         except InputError as error:

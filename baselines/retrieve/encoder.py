@@ -35,7 +35,8 @@ MANY = 100_000  # smallest number of texts that processes tokenise
 _BATCHES_AHEAD = 8  # batches that a thread tokenises ahead of the model
 _LONG_TEXT = "的 " * 5_000  # 5,000 tokens or more
 _SMALLEST_HALF = 2.0**-14  # smaller 16-bit numbers have fewer digits
-_BYTES_PER_TOKEN = 3  # estimate: a Chinese character has three bytes, an English WordPiece about as many
+# Estimate: a Chinese character has three bytes, an English WordPiece about as many.
+_BYTES_PER_TOKEN = 3
 _SPECIAL_TOKENS = 2  # estimate: tokens at the start and the end of a text
 _MOST_TEXTS_PER_BATCH = 2_048
 _BATCH_MULTIPLE = 8  # matrix units work on multiples of 8
@@ -224,7 +225,8 @@ class Side:
         """Convert vectors (last axis) to 16 bits. :meth:`expect_no_tiny_vectors` reports vectors that vanish."""
         largest = vectors.abs().amax(dim=-1)
         is_tiny = (largest > 0) & (largest < _SMALLEST_HALF)
-        self._has_tiny_vectors |= is_tiny.any()  # read after the last batch, so that a GPU is not waited for
+        # Read after the last batch, so that a GPU is not waited for.
+        self._has_tiny_vectors |= is_tiny.any()
         return vectors.half()
 
     def expect_no_tiny_vectors(self) -> None:

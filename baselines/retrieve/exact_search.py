@@ -51,8 +51,10 @@ _POLL_SECONDS = 0.2  # between two looks at the engines
 _ROWS_PER_CONVERSION = 1 << 14  # rows converted per step: 50 MB in 32 bits at 768 dimensions
 _NUMBERS_IN_CACHE = 1 << 17  # 1 MB in 64 bits, which fits into a CPU's cache
 _QUERIES_PER_PRODUCT = 256  # queries per matrix product of the second pass
-_ERROR_PER_PRODUCT = 2.0**-22  # relative error of each product in a 32-bit sum (2^-23), doubled for safety
-_CANDIDATES_PER_HIT = 2  # an engine selects twice the passages that are asked for, so second passes are rare
+# Relative error of each product in a 32-bit sum (2^-23), doubled for safety.
+_ERROR_PER_PRODUCT = 2.0**-22
+# An engine selects twice the passages that are asked for, so second passes are rare.
+_CANDIDATES_PER_HIT = 2
 
 
 class StoredVectors(Protocol):
@@ -208,7 +210,8 @@ def search(
     engine_scores, rows = candidates(passage_vectors, engines, candidate_count)
     scores = exact_scores(query_vectors, passage_vectors, rows)
     hit_count = min(top_k, scores.shape[1])
-    lowest_scores = -np.partition(-scores, hit_count - 1, axis=1)[:, hit_count - 1]  # of each query's top_k
+    # Of each query's top_k.
+    lowest_scores = -np.partition(-scores, hit_count - 1, axis=1)[:, hit_count - 1]
 
     # Find the queries that may lack a passage, by the bound of the engines' errors. Engines divide the passages by a
     # power of two, so all scores that are compared with theirs are divided, too.

@@ -23,7 +23,8 @@ from builders.store.layout import SETS
 from builders.store.reader import Release
 
 OWN = "the model's own files"
-WITH = " with "  # separates the two sources of a prompt: of its template, and of the words that fill the template
+# Separates the two sources of a prompt: of its template, and of the words that fill the template.
+WITH = " with "
 # Settings that options and families have, and settings that only options have.
 _SHARED_SETTINGS = ("query_prompt", "passage_prompt", "pooling", "max_length", "similarity", "last_token")
 _OPTION_SETTINGS = ("truncate_dim", "normalize")

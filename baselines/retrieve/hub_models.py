@@ -13,7 +13,8 @@ from builders.core.hub import COMMIT, OTHER_HUB, clear_errors, commit_in
 
 _ANSWER_SECONDS = 5.0  # timeout of the answer
 _REQUEST_SECONDS = 8.0  # timeout of the whole request with DNS and TLS
-_REPOSITORY = "models--"  # beginning of the name of a model's folder in the cache of huggingface_hub
+# Beginning of the name of a model's folder in the cache of huggingface_hub.
+_REPOSITORY = "models--"
 _USUAL_FILES = ("config.json", "modules.json")  # every model has at least one of these files
 
 
@@ -43,7 +44,8 @@ def quiet_libraries() -> None:
     untyped_logging.set_verbosity_error()
     for logger_name in ("sentence_transformers", "matplotlib", "accelerate"):
         logging.getLogger(logger_name).setLevel(logging.ERROR)
-    logging.getLogger("huggingface_hub").handlers.clear()  # with this handler, messages would be printed twice
+    # With this handler, messages would be printed twice.
+    logging.getLogger("huggingface_hub").handlers.clear()
 
 
 def commit_of(model_name: str, revision: str = "") -> str:
@@ -134,5 +136,6 @@ def hub_commit(model_name: str, revision: str) -> str:
         except BaseException as error:  # raised in the caller's thread
             answer.set_exception(error)
 
-    threading.Thread(target=set_answer, daemon=True).start()  # in a thread, because DNS look-ups have no timeout
+    # In a thread, because DNS look-ups have no timeout.
+    threading.Thread(target=set_answer, daemon=True).start()
     return answer.result(timeout=_REQUEST_SECONDS)

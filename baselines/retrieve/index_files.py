@@ -33,7 +33,8 @@ _ADVICE = "encode it again"
 # last digits, so the recorded number may be 1.00001 times too low, or 1.01 times too high.
 _LOW_FACTOR = 1.00001
 _HIGH_FACTOR = 1.01
-_HEADERS = threading.Lock()  # NumPy parses file headers with ast, which is not thread-safe in Python 3.11
+# NumPy parses file headers with ast, which is not thread-safe in Python 3.11.
+_HEADERS = threading.Lock()
 Halves = npt.NDArray[np.float16]
 
 
@@ -131,7 +132,8 @@ class Index:
         A block is a view of a mapped file, which is read on access. With ``chosen``, a block is a copy.
         """
         yielded_rows = 0
-        block_start = 0  # counts all rows of the files, while ``yielded_rows`` counts the chosen rows
+        # Counts all rows of the files, while ``yielded_rows`` counts the chosen rows.
+        block_start = 0
         for chunk in self.chunks:
             # Chunks are mapped one by one, so that pages of earlier chunks do not count as this process's memory.
             (chunk_vectors,) = self.arrays(chunk, "")
@@ -231,7 +233,8 @@ def open_vectors(vectors: Path | Index) -> Index:
     """Open and verify a directory of embeddings. Raises :class:`InputError` for damaged or other files."""
     folder = _folder_of(vectors)
     index = Index.read(folder)
-    if "dim" not in index.manifest:  # `run` writes such indexes for sparse and late-interaction models
+    # `run` writes such indexes for sparse and late-interaction models.
+    if "dim" not in index.manifest:
         raise InputError("has no index with one vector per text; make one by `python -m baselines encode`", path=folder)
     fault = index.fault()
     if fault:

@@ -45,11 +45,14 @@ _KIND_BY_CLASS = {
     "ForConditionalGeneration": "llm",
     "HF_ColBERT": "multi-vector",
 }
-_LENGTHS_FILE = "sentence_bert_config.json"  # the file in which sentence-transformers saves a transformer's lengths
-_POOLING_FILE = "1_Pooling/config.json"  # the file in which sentence-transformers saves the pooling of most models
+# The file in which sentence-transformers saves a transformer's lengths.
+_LENGTHS_FILE = "sentence_bert_config.json"
+# The file in which sentence-transformers saves the pooling of most models.
+_POOLING_FILE = "1_Pooling/config.json"
 
 
-class _Config(Struct):  # fields of config.json, and of SETTINGS, the settings file of sentence-transformers
+# Fields of config.json, and of SETTINGS, the settings file of sentence-transformers.
+class _Config(Struct):
     model_type: str | None = None
     architectures: list[str] | None = None
     saved_by: Any = field(default=None, name="__version__")  # versions of the libraries

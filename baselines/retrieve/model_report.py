@@ -15,7 +15,8 @@ from builders.store.reader import Release
 from builders.store.runs import Hit, Run, without_empty
 
 Line = tuple[str, str, str]  # name, value, source
-_TITLES = {"truncate_dim": "dimensions kept", "normalize": "unit length"}  # printed instead of the setting's name
+# Printed instead of the setting's name.
+_TITLES = {"truncate_dim": "dimensions kept", "normalize": "unit length"}
 _LONGEST_ALIGNED_VALUE = 40  # longer values, for example prompts, do not widen the column of values
 _SHOWN_COMMIT = 8  # first digits of a commit
 

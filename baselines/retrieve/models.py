@@ -42,7 +42,8 @@ _NEUTRAL_CONFIG = {"transformers_version", "dtype", "torch_dtype", "architecture
 _LOADING = threading.RLock()
 _SHOWN_WEIGHTS = 3  # names of missing weights in an error
 _FEWEST_TOKENS = 2  # different tokens of a Chinese sentence
-_TOWER_LENGTHS = ("query_length", "document_length")  # lengths of a transformer beside its max_seq_length
+# Lengths of a transformer beside its max_seq_length.
+_TOWER_LENGTHS = ("query_length", "document_length")
 _SHORT_TEXT = "的"
 
 
@@ -117,7 +118,8 @@ def _missing_weights(model: PreTrainedModel) -> list[str]:
 
 def unused_pooler(model: PreTrainedModel, weight_name: str) -> bool:
     """True for a weight of an encoder's pooler, which dual-encoders do not use."""
-    is_encoder = not hasattr(model, model.base_model_prefix)  # a model with a head has the encoder as an attribute
+    # A model with a head has the encoder as an attribute.
+    is_encoder = not hasattr(model, model.base_model_prefix)
     return is_encoder and _is_of_pooler(weight_name)
 
 
@@ -266,7 +268,8 @@ def _remove_normalization(model: SentenceTransformer, settings: ModelSettings) -
             "cosine needs embeddings of unit length; expected --similarity dot with --no-normalize",
             path=settings.name,
         )
-    for number in reversed(range(len(model))):  # from the last module, because a deletion renumbers the following ones
+    # From the last module, because a deletion renumbers the following ones.
+    for number in reversed(range(len(model))):
         if isinstance(model[number], Normalize):
             del model[number]
 
@@ -308,7 +311,8 @@ def open_cross(settings: ModelSettings, device: str = "cpu", dtype: str = "fp32"
     if settings.query_prompt is not None:
         model.prompts = {**model.prompts, "asked": settings.query_prompt}
         model.default_prompt_name = "asked"
-    if not any(isinstance(module, LogitScore) for module in model):  # LanguageModel checks language models
+    # LanguageModel checks language models.
+    if not any(isinstance(module, LogitScore) for module in model):
         check_room_for_texts(model, settings.name)
         check_reading(model, settings)
     return moved(model, device, dtype)
@@ -325,7 +329,8 @@ def open_as(model_class: Any, settings: ModelSettings) -> Any:
     expect_complete_copy(settings)
     problem = f"{settings.name}: cannot be opened as a {class_name}"
     with opening(problem, settings.name), exclusive_loading(), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)  # missing weights get random numbers, which would change the fingerprint
+        # Missing weights get random numbers, which would change the fingerprint.
+        torch.manual_seed(0)
         model = model_class(
             settings.name,
             device="cpu",
@@ -362,7 +367,8 @@ def _expect_dimensions(model: SentenceTransformer, model_name: str) -> None:
     model.truncate_dim = None
     dimensions = model.get_embedding_dimension()
     model.truncate_dim = truncate_dim
-    is_number = type(truncate_dim) is int and truncate_dim >= 1  # a bool is an instance of int, but no number
+    # A bool is an instance of int, but no number.
+    is_number = type(truncate_dim) is int and truncate_dim >= 1
     if is_number and (dimensions is None or truncate_dim <= dimensions):
         return
     expected = "a number from 1" if dimensions is None else f"a number from 1 to {dimensions}"

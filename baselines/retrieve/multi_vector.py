@@ -38,10 +38,12 @@ from builders.core.errors import InputError
 from builders.core.progress import progress
 
 _TOKENS = 1 << 17  # tokens of passages per step: 67 MB in 32 bits at 128 dimensions
-_ERROR_PER_PRODUCT = 2.0**-22  # relative error of each product in a 32-bit sum (2^-23), doubled for safety
+# Relative error of each product in a 32-bit sum (2^-23), doubled for safety.
+_ERROR_PER_PRODUCT = 2.0**-22
 # A passage can exceed the last of the best passages only if both scores are wrong by the largest error.
 _COMPARED_SCORES = 2
-_Chunk = list[npt.NDArray[Any]]  # the vectors of all tokens, and the limits of each passage's vectors
+# The vectors of all tokens, and the limits of each passage's vectors.
+_Chunk = list[npt.NDArray[Any]]
 
 
 class TokenSide(Side):

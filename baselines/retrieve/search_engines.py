@@ -38,7 +38,8 @@ class FaissEngine(Engine):
         self._queries = widened(query_vectors)
         self._heap = faiss.ResultHeap(len(query_vectors), candidate_count, keep_max=True)
         self._gpu_resources: Any = None
-        if device != "cpu" and hasattr(faiss, "StandardGpuResources"):  # FAISS's CPU build lacks the class
+        # FAISS's CPU build lacks the class.
+        if device != "cpu" and hasattr(faiss, "StandardGpuResources"):
             self._gpu_resources = faiss.StandardGpuResources()
         self._device_number = 0
         if ":" in device:

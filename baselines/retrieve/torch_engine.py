@@ -34,7 +34,8 @@ from baselines.retrieve.search_engines import Engine, Floats, Vectors
 
 SCORES = 1 << 26  # scores in a device's memory: 268 MB in 32 bits
 _GROUP_COLUMNS = 32  # columns per group in top()
-_FEWEST_GROUPS_PER_HIT = 2  # with fewer groups for each of the k scores, top() searches the whole row
+# With fewer groups for each of the k scores, top() searches the whole row.
+_FEWEST_GROUPS_PER_HIT = 2
 
 
 class TorchEngine(Engine):

@@ -212,7 +212,8 @@ class Retriever(abc.ABC):
 
     def _stored_parts(self, release: Release, config: str, index_folder: Path) -> list[Path]:
         """Return the folders with vectors of some passages that :meth:`scores` has written beside an index."""
-        if "dim" not in self.about:  # other kinds of models have several arrays with limits of their own
+        # Other kinds of models have several arrays with limits of their own.
+        if "dim" not in self.about:
             return []
         part_folders = sorted(_parts_of(index_folder).glob("*"))
         intact_folders = [index.path for index in self._intact_indexes(part_folders, release, config)]
@@ -271,7 +272,8 @@ class Retriever(abc.ABC):
         if len(new_rows):
             parts_folder.mkdir(exist_ok=True)
             chosen_rows = new_rows.tolist()
-            chunk_rows = max(1, self.chunk_rows // _PARTS_PER_CHUNK)  # an interruption loses a chunk
+            # An interruption loses a chunk.
+            chunk_rows = max(1, self.chunk_rows // _PARTS_PER_CHUNK)
             part_path = parts_folder / key_of(chosen_rows)
             index = self.index(release, config, part_path, chunk_rows=chunk_rows, chosen_rows=chosen_rows)
             parts.append((index, new_rows))

@@ -101,7 +101,8 @@ class Monitor(TrainerCallback):
         model.train()
         should_log = control.should_log
         self._trainer.log({f"dev_{name}": value for name, value in scores.items()})
-        control.should_log = should_log  # log() clears the flag, and the entry of this step would be skipped
+        # log() clears the flag, and the entry of this step would be skipped.
+        control.should_log = should_log
         score_texts = [f"{name} {100 * value:.2f}" for name, value in scores.items()]
         log.info("step %d of %d: dev sample %s", step, self._steps, ", ".join(score_texts))
 
@@ -219,7 +220,8 @@ class _MaskTrainer(_SeededBatches, Trainer):
     pass
 
 
-TOKENS_ON_GPU = 32_768  # in one pass; two towers of BERT-base take 15.6 GiB in bf16 (benchmarks/gpu_speed.py)
+# In one pass; two towers of BERT-base take 15.6 GiB in bf16 (benchmarks/gpu_speed.py).
+TOKENS_ON_GPU = 32_768
 
 # The defaults of Paddle's Adam, which the official code uses. Paddle decouples weight decay, as AdamW does.
 # fused updates all weights in one pass. For a static model, this takes less time than sparse gradients.
@@ -235,7 +237,8 @@ def arguments(recipe: Recipe, states: Path, batches: Batches, device: str) -> di
     loader_processes = 0
     if on_gpu and train.workers and can_start_processes():
         loader_processes = train.workers
-        os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the tokenizer's threads hang in forked loader processes
+        # The tokenizer's threads hang in forked loader processes.
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"
     return {
         "output_dir": str(states),
         "num_train_epochs": 1,
@@ -256,7 +259,8 @@ def arguments(recipe: Recipe, states: Path, batches: Batches, device: str) -> di
         "ddp_find_unused_parameters": False,
         "logging_strategy": "steps",
         "logging_steps": max(1, round(len(batches) / train.logs)),
-        "logging_nan_inf_filter": False,  # True would replace a NaN loss by the mean of earlier losses
+        # True would replace a NaN loss by the mean of earlier losses.
+        "logging_nan_inf_filter": False,
         "save_strategy": "steps" if train.saves else "no",
         "save_steps": max(1, round(len(batches) / max(1, train.saves))),
         "save_total_limit": 2,
@@ -314,7 +318,8 @@ def dual_trainer(
     training_options = {**options, "ddp_find_unused_parameters": has_two_towers}
     args = SentenceTransformerTrainingArguments(**training_options, router_mapping=routes, prompts=prompts)
     trainer = _make_trainer(_DualTrainer, batches, model=model, args=args, train_dataset=rows, loss=loss)
-    trainer.data_collator.preprocess_fn = functools.partial(preprocess, model)  # gives the same tokens faster
+    # Gives the same tokens faster.
+    trainer.data_collator.preprocess_fn = functools.partial(preprocess, model)
     if pass_tokens and not is_static(model):
         trainer.data_collator = functools.partial(_longest_first, trainer.data_collator)
     return trainer

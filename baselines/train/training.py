@@ -27,7 +27,8 @@ from builders.core.typed import read_json
 from builders.store.layout import set_of
 from builders.store.reader import Release
 
-if TYPE_CHECKING:  # these imports load PyTorch, which takes seconds; input errors should appear earlier
+# These imports load PyTorch, which takes seconds; input errors should appear earlier.
+if TYPE_CHECKING:
     from baselines.train.trainers import Evaluate
     from baselines.train.training_rows import Batches
 

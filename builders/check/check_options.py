@@ -9,7 +9,8 @@ from builders.core.options import Help, OneOf, Shown
 
 def _acceptable_tests() -> tuple[str, ...]:
     error_tests = [test for test, (level, _) in TESTS.items() if level == ERROR]
-    error_tests.remove("manifest")  # a release with files that differ from the manifest is never accepted
+    # A release with files that differ from the manifest is never accepted.
+    error_tests.remove("manifest")
     return tuple(sorted(error_tests))
 
 

@@ -43,7 +43,8 @@ class Figures:
 
 def count_survey(survey_tables: Survey) -> Figures:
     """Compute the statistics of the release whose rows are in ``survey_tables``."""
-    corpus_configs = dict.fromkeys(dataset_set.corpus for dataset_set in SETS.values())  # two sets share a corpus
+    # Two sets share a corpus.
+    corpus_configs = dict.fromkeys(dataset_set.corpus for dataset_set in SETS.values())
     lengths = {}
     for config in corpus_configs:
         if survey_tables.splits(config):

@@ -8,7 +8,8 @@ import numpy as np
 from builders.core.images import draw_image
 from builders.store.table3 import LengthCounter
 
-_DRAWN_SHARE = 0.99  # share of the passages in the histogram; the longest passages would make all bars too thin
+# Share of the passages in the histogram; the longest passages would make all bars too thin.
+_DRAWN_SHARE = 0.99
 _LENGTH_BARS = 60  # about so many bars
 _LEAST_LAST_BAR = 5  # positives per query of the last bar, at least
 _COLOUR = "#2a6f97"

@@ -50,7 +50,8 @@ _ROW_SETS = {
     "query_ids": "SELECT id FROM texts WHERE config = $queries AND split = coalesce($query_split, split)",
     "known_before": "SELECT query_id AS before FROM judged WHERE config = 'qrels-before' AND split = $split",
 }
-_REQUIRED_CONFIGS = {"corpus_ids": "corpus", "query_ids": "queries"}  # table of _ROW_SETS -> parameter of its config
+# Table of _ROW_SETS -> parameter of its config.
+_REQUIRED_CONFIGS = {"corpus_ids": "corpus", "query_ids": "queries"}
 _TOO_LONG = f"chars > CASE WHEN config LIKE '%corpus' THEN {LONGEST_PASSAGE} ELSE {LONGEST_QUERY} END"
 # Several Chinese queries may share a translation, so zh_id is part of GROUP BY. Ids are read only for repeated texts.
 _REPEATED_TEXTS = """(

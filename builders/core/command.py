@@ -169,7 +169,8 @@ def run_verb(program: str, verb_command: str, function: Callable[..., Any], word
         with shell_call():
             result = function(**arguments)
         report = result
-        if not isinstance(result, Report):  # a release or a model, which has its report as an attribute
+        # A release or a model, which has its report as an attribute.
+        if not isinstance(result, Report):
             report = getattr(result, "report", None)
         if report is None:
             return 0
@@ -201,6 +202,7 @@ def _print_completion(program: str, verb_targets: Mapping[str, str], completion_
     from builders.core.parser import program_app
 
     print(program_app(CONSOLE, verb_targets).generate_completion(shell=shell))  # type: ignore[arg-type]
-    if shell == "zsh":  # registers the function where the script is read by `source` and not from a folder of $fpath
+    # Registers the function where the script is read by `source` and not from a folder of $fpath.
+    if shell == "zsh":
         print(f"compdef _cyclopts_{CONSOLE} {CONSOLE}")
     return 0

@@ -72,7 +72,8 @@ class Endpoint:
         if not address.startswith(("http://", "https://")):
             raise InputError(f"expected an address in OPENAI_BASE_URL (http://localhost:8000/v1){otherwise}")
         self.url = without_credentials(address)
-        api_key = os.environ.get("OPENAI_API_KEY", "").strip() or "none"  # the library requires a key
+        # The library requires a key.
+        api_key = os.environ.get("OPENAI_API_KEY", "").strip() or "none"
         limits = replace(LIMITS, seconds=_answer_seconds())
         http_client = openai.DefaultHttpxClient(base_url=address, timeout=limits.seconds)
         self._client = openai.OpenAI(

@@ -74,7 +74,8 @@ def exit_code(work: Callable[[], int]) -> int:
             if not _is_guarded:
                 _received_signals.clear()
             return _report_error(_describe_interruption(), _SIGNAL_EXIT_CODE + signal_number)
-        if isinstance(error, BrokenPipeError):  # the reader of stdout (head, less) has closed the pipe
+        # The reader of stdout (head, less) has closed the pipe.
+        if isinstance(error, BrokenPipeError):
             _drop_stdout()
             return _SIGNAL_EXIT_CODE + _SIGPIPE
         disk_problem = ""
@@ -138,7 +139,8 @@ def _find_memory_shortage(error: BaseException) -> str:
 
 
 def _report_error(line: str, code: int = 1) -> int:
-    with contextlib.suppress(OSError):  # stderr is closed or its disk is full; the exit code still reports the error
+    # stderr is closed or its disk is full; the exit code still reports the error.
+    with contextlib.suppress(OSError):
         print(redact(line), file=sys.stderr, flush=True)
     return code
 
@@ -251,10 +253,12 @@ def _handle_stop(signal_number: int, _: FrameType | None) -> None:
         return
     _received_signals.append(signal_number)
     time.sleep(_SIGNAL_GROUP_SECONDS)
-    signal.raise_signal(signal_number)  # makes Python handle all pending signals here, before the handler is replaced
+    # Makes Python handle all pending signals here, before the handler is replaced.
+    signal.raise_signal(signal_number)
     for handled_signal in _DEFAULT_HANDLERS:
         if signal.getsignal(handled_signal) == _handle_stop:
-            signal.signal(handled_signal, signal.SIG_DFL)  # the next signal ends the process at once
+            # The next signal ends the process at once.
+            signal.signal(handled_signal, signal.SIG_DFL)
     raise KeyboardInterrupt
 
 
@@ -278,7 +282,8 @@ def _open_streams() -> None:
         try:
             os.fstat(file_number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest free file number, which is ``file_number``
+            # Gets the lowest free file number, which is ``file_number``.
+            os.open(os.devnull, os.O_RDWR)
         if getattr(sys, stream_name) is None:
             open_mode = "r" if stream_name == "stdin" else "w"
             setattr(sys, stream_name, open(os.devnull, open_mode, encoding="utf-8"))  # noqa: SIM115

@@ -41,11 +41,13 @@ _STDOUT_NUMBER = 1
 _STDOUT_PATHS = {Path("-"), Path("/dev/stdout"), Path("/dev/fd/1"), Path("/proc/self/fd/1")}
 _TEMPORARY_PREFIX = "dureader-"
 _OWNER_ONLY = 0o700  # mode of a temporary folder
-_DUCKDB_PATTERN = re.compile(r"[*?\[=\\]")  # characters that DuckDB does not take literally in a path
+# Characters that DuckDB does not take literally in a path.
+_DUCKDB_PATTERN = re.compile(r"[*?\[=\\]")
 BOM = b"\xef\xbb\xbf"
 # Limits for the memory of readers. A few megabytes of gzip may contain gigabytes.
 LONGEST_LINE = 64 << 20  # bytes of a line
-LARGEST_WHOLE = 512 << 20  # bytes of a file that is read as a whole, for example of JSON that is not JSON lines
+# Bytes of a file that is read as a whole, for example of JSON that is not JSON lines.
+LARGEST_WHOLE = 512 << 20
 _QUOTED_LENGTH = 40  # maximum length of a quoted column in an error message
 _MOST_DIGITS = 18  # a number of at most 18 digits fits into 64 bits
 _copies_of_pipes: dict[tuple[int, int], Path] = {}  # copies of pipes by device and inode
@@ -199,7 +201,8 @@ def temporary_folder(inside: Path | None = None) -> Iterator[Path]:
     with contextlib.ExitStack() as lock:
         while True:
             folder = inside / f"{_TEMPORARY_PREFIX}{secrets.token_hex(4)}"
-            with contextlib.suppress(InputError):  # another process has locked the folder to remove it
+            # Another process has locked the folder to remove it.
+            with contextlib.suppress(InputError):
                 lock.enter_context(alone(folder, folder))
                 break
         folder.mkdir(_OWNER_ONLY)

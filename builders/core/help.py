@@ -102,7 +102,8 @@ def _indent_lines(help_lines: Sequence[str]) -> list[str]:
 
 
 def _has_shown_default(option: Option) -> bool:
-    if option.default is False:  # tested by identity, because 0 == False, and 0 is a default to show
+    # Tested by identity, because 0 == False, and 0 is a default to show.
+    if option.default is False:
         return False
     return option.default not in (None, (), "", inspect.Parameter.empty)
 

@@ -23,7 +23,8 @@ from builders.core.results import Report, Table
 from builders.core.typed import read_json
 
 OTHER_HUB = "; set HF_ENDPOINT to use a mirror or another hub"
-_MODEL_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)  # the oldest models of the hub have no ORG/
+# The oldest models of the hub have no ORG/
+_MODEL_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)
 # Status codes of HTTP.
 _UNAUTHORIZED = 401
 _FORBIDDEN = 403
@@ -35,12 +36,14 @@ COMMIT = re.compile(r"[0-9a-f]{40}")
 _SMALL_FILE_BYTES = 1 << 20
 # Errors that invalid file names cause. The library names files after a hub's ETags, which may be invalid names.
 _BAD_NAME_ERRORS = {errno.ENOENT, errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG}
-_LONGEST_QUOTE = 300  # characters of a library's message, so that the advice after the message is not cut
+# Characters of a library's message, so that the advice after the message is not cut.
+_LONGEST_QUOTE = 300
 # The longest answers are lists of the files of a repository. Downloads have no limit but a slowest speed.
 REPLY_LIMITS = ReplyLimits(seconds=120, size=256 << 20, has_downloads=True)
 _active_limits = 0  # the number of active limited_hub blocks
 _active_limits_lock = threading.Lock()
-KEPT = {".gitattributes", "README.md", "stats.json"}  # never deleted, and never reported as foreign files
+# Never deleted, and never reported as foreign files.
+KEPT = {".gitattributes", "README.md", "stats.json"}
 
 
 def check_models(*names: str | None) -> None:
@@ -162,11 +165,13 @@ def _send_files(api: Any, repo: str, kind: str, files: Mapping[str, tuple[Path, 
     # List the additions of the commit.
     additions = []
     for repo_path, (local_file, sha256) in sorted(files.items()):
-        content: bytes | str = str(local_file)  # the library reads a large file only when it sends the file
+        # The library reads a large file only when it sends the file.
+        content: bytes | str = str(local_file)
         if local_file.stat().st_size < _SMALL_FILE_BYTES:
             content = local_file.read_bytes()
         addition = CommitOperationAdd(repo_path, content)
-        addition.upload_info.sha256 = bytes.fromhex(sha256)  # so that the library need not hash the file again
+        # So that the library need not hash the file again.
+        addition.upload_info.sha256 = bytes.fromhex(sha256)
         additions.append(addition)
     try:
         api.preupload_lfs_files(repo, additions, repo_type=kind)
@@ -316,7 +321,8 @@ def _convert_http_error(error: BaseException, repo: str, endpoint: str, kind: st
     """Return the error for a reply of the hub with an error status, or for a broken connection."""
     from huggingface_hub.errors import RepositoryNotFoundError
 
-    status = getattr(getattr(error, "response", None), "status_code", None)  # None: the connection failed
+    # None: the connection failed.
+    status = getattr(getattr(error, "response", None), "status_code", None)
     reason = _last_line(error)
     advice = OTHER_HUB
     if status in (_FORBIDDEN, _OTHER_COMMIT):

@@ -30,7 +30,8 @@ _PARENT_CHECK_SECONDS = 0.5
 _LAST = -100  # priority of a finalizer of multiprocessing that runs after all others
 _TASKS_PER_THREAD = 4
 _TASKS_PER_PROCESS = 2
-_folder_until_exit = contextlib.ExitStack()  # keeps the temporary folder of multiprocessing until this process ends
+# Keeps the temporary folder of multiprocessing until this process ends.
+_folder_until_exit = contextlib.ExitStack()
 
 
 class WorkerDied(Unfinished):
@@ -44,7 +45,8 @@ def start_worker() -> None:
     """Set up a worker process, which ignores Ctrl-C and ends when its parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # only the parent handles Ctrl-C
     if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # the worker has started with Ctrl-C blocked
+        # The worker has started with Ctrl-C blocked.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     say_once()
     parent = multiprocessing.parent_process()
     assert parent is not None
@@ -84,7 +86,8 @@ def can_start_processes() -> bool:
     if not process_settings.get("tempdir"):
         socket_folder = _folder_until_exit.enter_context(temporary_folder(parent_folder))
         process_settings["tempdir"] = str(socket_folder)
-        util.Finalize(None, _folder_until_exit.close, exitpriority=_LAST)  # runs after all processes have ended
+        # Runs after all processes have ended.
+        util.Finalize(None, _folder_until_exit.close, exitpriority=_LAST)
     return True
 
 
@@ -105,7 +108,8 @@ def process_pool(worker_count: int) -> Iterator[Pool | None]:
                 pool.terminate_workers()  # otherwise the pool waits for the running tasks
                 raise
     finally:
-        pool.terminate_workers()  # a pool whose worker was killed forgets workers that were just starting
+        # A pool whose worker was killed forgets workers that were just starting.
+        pool.terminate_workers()
 
 
 def in_order(
@@ -136,7 +140,8 @@ def in_order(
         raise WorkerDied from None
     except KeyboardInterrupt:
         if isinstance(pool, concurrent.futures.ProcessPoolExecutor):
-            submitted_tasks.clear()  # not cancelled below, because process_pool stops the workers and Python would warn
+            # Not cancelled below, because process_pool stops the workers and Python would warn.
+            submitted_tasks.clear()
         raise
     finally:
         for submitted_task in submitted_tasks:

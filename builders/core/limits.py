@@ -17,7 +17,8 @@ from pathlib import Path
 
 from builders.core.errors import Unfinished
 
-_BYTES_PER_CORE = 2 << 30  # bytes of address space for each core, because every library starts a thread on each core
+# Bytes of address space for each core, because every library starts a thread on each core.
+_BYTES_PER_CORE = 2 << 30
 _MALLOC_ARENAS = -8  # M_ARENA_MAX of glibc's malloc.h
 # Environment variables that set the number of threads: OpenMP (torch, FAISS, Arrow), BLAS, numba, Rust libraries.
 _THREAD_VARIABLES = (
@@ -73,7 +74,8 @@ def reserve_little() -> None:
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     os.environ.setdefault("MALLOC_ARENA_MAX", "1")
     with contextlib.suppress(AttributeError, OSError):  # the C library is not glibc
-        ctypes.CDLL(None).mallopt(_MALLOC_ARENAS, 1)  # MALLOC_ARENA_MAX only affects child processes
+        # MALLOC_ARENA_MAX only affects child processes.
+        ctypes.CDLL(None).mallopt(_MALLOC_ARENAS, 1)
 
 
 class DiskFull(Unfinished):

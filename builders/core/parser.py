@@ -71,7 +71,8 @@ def _convert_words(option: Option, collected: Any) -> Any:
 def _signature_holder(options: Sequence[Option], verb_help: VerbHelp, has_types: bool) -> Callable[..., Any]:
     """Return a function whose signature tells cyclopts the options. The function itself is never called."""
     parameters = [_shell_parameter(option, option_help(option, verb_help), has_types) for option in options]
-    parameters.sort(key=lambda parameter: parameter.kind)  # Python wants positional parameters first
+    # Python wants positional parameters first.
+    parameters.sort(key=lambda parameter: parameter.kind)
 
     def signature_holder(*args: Any, **kwargs: Any) -> None:
         raise NotImplementedError("the parser reads only the signature of this function")
@@ -86,11 +87,13 @@ def _shell_parameter(option: Option, help_line: str, has_types: bool) -> inspect
     settings["negative"] = ""  # cyclopts would add --no- and --empty- forms
     if Use.WITH_NO in option.markers:
         settings["negative"] = option.negative_flag
-    settings["required"] = False  # parse_words checks for missing options, and names all of them at once
+    # parse_words checks for missing options, and names all of them at once.
+    settings["required"] = False
     if option.value_type is not bool:
         settings["converter"] = _texts_of_tokens
     if not option.is_list:
-        settings["allow_repeating"] = True  # the last value counts, so that a script can override an earlier value
+        # The last value counts, so that a script can override an earlier value.
+        settings["allow_repeating"] = True
     annotation: Any = _completed_type(option) if has_types else _untyped(option)
     if option.is_list and not option.positional:
         # A repeated option takes one value at each use. Other lists take all values up to the next option.
@@ -113,7 +116,8 @@ def _completed_type(option: Option) -> Any:
         value_type = Literal[option.choices]
     elif option.value_type in (bool, int, float):
         value_type = option.value_type
-    if option.is_list and not option.positional:  # the elements of *values have the type of one value
+    # The elements of *values have the type of one value.
+    if option.is_list and not option.positional:
         return list[value_type]
     return value_type
 

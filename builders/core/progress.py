@@ -68,7 +68,8 @@ class Bar(tqdm):  # type: ignore[misc]
             with self.task(amount):
                 result = next(result_iterator)
             yield result
-        surplus_result = next(result_iterator, None)  # lets a generator of results end here, with its processes
+        # Lets a generator of results end here, with its processes.
+        surplus_result = next(result_iterator, None)
         assert surplus_result is None
 
 

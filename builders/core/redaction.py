@@ -16,7 +16,8 @@ from pathlib import Path
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 MARK = "[redacted]"
-_SHORTEST_SECRET = 6  # characters of a secret; shorter values, such as "none", are placeholders and common words
+# Characters of a secret; shorter values, such as "none", are placeholders and common words.
+_SHORTEST_SECRET = 6
 _SECRET_ENDING = r"(?:key|token|secret|password|passwd|pwd|signature|sig|credentials?|authorization)"
 _SECRET_VARIABLE = re.compile(rf"(?:^|_)(?:API)?{_SECRET_ENDING}$", re.IGNORECASE)
 _ADDRESS_VARIABLE = re.compile(r"(?:URL|ENDPOINT|PROXY)$", re.IGNORECASE)

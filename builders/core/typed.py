@@ -29,8 +29,10 @@ T = TypeVar("T")
 
 _HALF_PAIR = re.compile(rb"\\u[dD][89abAB]..(?!\\u[dD][c-fC-F])")
 ANY_KEY = "[...]"  # msgspec's words for any key of a dictionary
-_FIELD = re.compile(r" - at (?:`key` in )?`\$([^`]*)`\Z")  # the field at the end of msgspec's messages
-_KEY = re.compile(r"[^.\[\]]+|\[(?:\d+|\.\.\.)\]")  # a part of such a field: a name, a position, or ANY_KEY
+# The field at the end of msgspec's messages.
+_FIELD = re.compile(r" - at (?:`key` in )?`\$([^`]*)`\Z")
+# A part of such a field: a name, a position, or ANY_KEY.
+_KEY = re.compile(r"[^.\[\]]+|\[(?:\d+|\.\.\.)\]")
 LONGEST = 1_000  # characters of a file name; the project's own names have fewer than 100
 # msgspec's names of types, in the words of this project.
 _JSON_NAMES = {"object": "a JSON object", "array": "a JSON list", "str": "a text", "int": "a number"}
@@ -58,7 +60,8 @@ def read_object(file_path: Path, value_type: type[Struct]) -> dict[str, Any]:
 
 
 def _read_file(file_path: Path) -> bytes:
-    if kind_of(file_path) not in ("", "directory"):  # reading a pipe could block; reading a directory fails below
+    # Reading a pipe could block; reading a directory fails below.
+    if kind_of(file_path) not in ("", "directory"):
         raise InputError("is a device or a pipe; expected a regular file", path=file_path)
     try:
         with open(file_path, "rb") as file:

@@ -42,7 +42,8 @@ _UNSPACED = (
     (0x11700, 0x1174F),  # Ahom
 )
 _JOINERS = "\u200c\u200d"  # Persian and Indian words have them between letters
-_VARIANTS = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")  # marks that select the shape of a sign or an emoji
+# Marks that select the shape of a sign or an emoji.
+_VARIANTS = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 # The runs, in the classes of the characters that _CharacterClasses returns:
 #
 #     0 ASCII digit   a ASCII letter   . full stop   l letter or digit of a script with spaces   m combining mark

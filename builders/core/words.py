@@ -28,9 +28,11 @@ _RULE = 1  # increase when the corrections of rjieba's words change
 
 # jieba.finalseg's re_skip, which cuts runs of letters, digits and signs.
 _SKIP = re.compile(r"([a-zA-Z0-9]+(?:\.\d+)?%?)")
-_SIGNS = "+#&._%-"  # besides letters and digits, the other characters that both libraries put into words
+# Besides letters and digits, the other characters that both libraries put into words.
+_SIGNS = "+#&._%-"
 _LATIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789" + _SIGNS)
-_RARE = "\u3400-\u4dbf\u9fd6-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Chinese outside jieba's re_han_default
+# Chinese outside jieba's re_han_default.
+_RARE = "\u3400-\u4dbf\u9fd6-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _RARE_RUN = re.compile(f"([{_RARE}]+)")
 _FIRST_CHINESE = "\u4e00"  # the other Chinese characters, in jieba's re_han_default
 _LAST_CHINESE = "\u9fd5"
@@ -74,8 +76,10 @@ def _not_installed(segmenter: str) -> InputError:
 
 
 def _load_jieba() -> Callable[[str], list[str]]:
-    with _IMPORT_LOCK, warnings.catch_warnings():  # the filters of warnings belong to the whole process
-        warnings.simplefilter("ignore")  # jieba 0.42.1 has invalid escapes and imports pkg_resources
+    # The filters of warnings belong to the whole process.
+    with _IMPORT_LOCK, warnings.catch_warnings():
+        # jieba 0.42.1 has invalid escapes and imports pkg_resources.
+        warnings.simplefilter("ignore")
         import jieba
     jieba.setLogLevel(logging.CRITICAL)  # hides messages about the cache, which is disabled below
     # jieba's cache in TMPDIR saves a second, but may be damaged, written by another user, or cut short by a full disk.
@@ -88,7 +92,8 @@ def _load_rjieba() -> Callable[[str], list[str]]:
     import rjieba
 
     cut_text: Callable[[str], list[str]] = rjieba.cut
-    in_dictionary: Callable[[str], bool] = rjieba.has_word  # words with signs: AT&T, c#, C#, c++, C++
+    # Words with signs: AT&T, c#, C#, c++, C++
+    in_dictionary: Callable[[str], bool] = rjieba.has_word
 
     def cut_as_jieba(text: str) -> list[str]:
         if not _MAY_DIFFER.search(text):

@@ -32,7 +32,8 @@ class WorkerProcess(LokyProcess):  # type: ignore[misc]
 
     def _start_with_blocked_ctrl_c(self) -> None:
         if hasattr(signal, "pthread_sigmask"):  # Windows has no signal masks
-            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # the new process inherits the mask
+            # The new process inherits the mask.
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         super().start()
 
 

@@ -31,7 +31,8 @@ from builders.store.layout import JOINED, MANIFEST, SETS
 from builders.store.reader import Release, refuse_outer_links
 from builders.store.runs import Run
 
-PASSAGES_PER_FILE = 500_000  # several files, because Pyserini's indexer reads one file in each thread
+# Several files, because Pyserini's indexer reads one file in each thread.
+PASSAGES_PER_FILE = 500_000
 MARKER = "EXPORT"  # without .json, because some tools read every JSON file of a folder
 
 

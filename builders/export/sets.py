@@ -315,7 +315,8 @@ def _merge_negatives(row: dict[str, Any], mined_passages: list[dict[str, Any]]) 
 
 def _read_mined_ids(release_set: ReleaseSet, negative_paths: Sequence[Path]) -> pa.Table:
     """Return a row for each (query, passage) pair of the files, in order, checked against the release."""
-    passages_by_query: dict[str, dict[str, None]] = {}  # dictionaries, because they keep the order and each id once
+    # Dictionaries, because they keep the order and each id once.
+    passages_by_query: dict[str, dict[str, None]] = {}
     for negative_path in negative_paths:
         rows = read_negative_ids(negative_path)
         file_ids: set[str] = set()

@@ -95,7 +95,8 @@ def convert(work: Work, official_files: list[OfficialFile]) -> None:
     training_files = by_role["dual"] + by_role["cross"]  # dual.train.tsv, cross.train.tsv
     if training_files:
         read_training(work, training_files, splits["train"])
-    read_top50(work, by_role, splits["dev"])  # dev.retrieval.top50.res.tsv, dev.retrieval.top50.res.id_map.tsv
+    # dev.retrieval.top50.res.tsv, dev.retrieval.top50.res.id_map.tsv.
+    read_top50(work, by_role, splits["dev"])
     for split in splits.values():
         write_questions(work, split)
         log.info("%s: %d questions", split.name, len(split.by_id))
@@ -115,7 +116,8 @@ def check_files(official_files: list[OfficialFile]) -> None:
         # Two files of the same name come from two archives, or from an archive and a folder.
         if official_file.name in names:
             raise official_file.error(f"is a second file with the name {official_file.name}; give each file once")
-        problem = problem_of(official_file.name)  # the manifest and stats.json will contain this name
+        # The manifest and stats.json will contain this name.
+        problem = problem_of(official_file.name)
         if problem:
             raise official_file.error(problem)
         names.add(official_file.name)

@@ -36,11 +36,13 @@ from builders.store.draft import describe_files
 from builders.store.layout import LONGEST_TEXT, SPLITS, long_text_fault, text_id
 from builders.store.published import published as paper_figures
 
-_DATA_NAME = re.compile(r"\.(jsonl(\.gz)?|parquet)$", re.IGNORECASE)  # no metadata such as dataset_infos.json
+# No metadata such as dataset_infos.json.
+_DATA_NAME = re.compile(r"\.(jsonl(\.gz)?|parquet)$", re.IGNORECASE)
 _REPOSITORY = re.compile(r"([\w.-]{1,96}/[\w.-]{1,96})(?:/(.+))?")  # ORG/NAME, or ORG/NAME/PATH
 _ROWS_PER_BATCH = 256  # a row with its passages can have 100 kB
 _PASSAGES_PER_BATCH = 4_096
-_MTEB_NAMES = {"id": "_id", "qid": "query-id", "pid": "corpus-id"}  # C-MTEB's column names -> mteb's column names
+# C-MTEB's column names -> mteb's column names.
+_MTEB_NAMES = {"id": "_id", "qid": "query-id", "pid": "corpus-id"}
 
 
 class Passage(Struct, gc=False):
@@ -312,7 +314,8 @@ def _read_tables(
     """Read corpus, queries and judgments into ``splits``. Return the numbers of the passages' texts."""
     passages = _read_texts(work, "passages", corpus)
     questions = _read_texts(work, "queries", queries)
-    positives_by_query: dict[tuple[str, str], list[Pair]] = {}  # (split, query) -> positive passages
+    # (split, query) -> positive passages.
+    positives_by_query: dict[tuple[str, str], list[Pair]] = {}
     for file in qrels:
         for _, row in _rows_with_bar(file.path, Judgment):
             query, passage = str(row.query), str(row.passage)

@@ -218,7 +218,8 @@ def read_top50(work: Work, by_role: Mapping[str, list[OfficialFile]], dev: Split
         query_keys, passage_keys = _read_top50_texts(work, by_role["top50"][0], dev)
     else:
         return
-    rankings: dict[str, dict[str, None]] = {}  # dictionaries, because they keep the order and each passage once
+    # Dictionaries, because they keep the order and each passage once.
+    rankings: dict[str, dict[str, None]] = {}
     for query_id, passage_id in zip(hex_ids(query_keys), hex_ids(passage_keys), strict=True):
         rankings.setdefault(query_id, {})[passage_id] = None
     # Write the run, with reversed ranks as scores.

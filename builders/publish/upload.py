@@ -21,7 +21,8 @@ from builders.store.manifest import CARD, CARD_ZH, EVAL, STATS, is_published, re
 from builders.store.reader import Release, refuse_outer_links
 
 _SHOWN_FILES = 3  # files that an error names
-_FORBIDDEN = (".py", ".lock")  # `datasets` refuses repositories with scripts; .lock files come from its cache
+# `datasets` refuses repositories with scripts; .lock files come from its cache.
+_FORBIDDEN = (".py", ".lock")
 
 
 def publish(

@@ -106,7 +106,8 @@ def answers_table(query_rows: Sequence[tuple[str, Record, Mapping[str, str]]], o
     for query_id, record, passages in query_rows:
         answer_passages = []
         for _ in record["answers"]:
-            answer_passages.append(list(compress(passages, next(labels))))  # the ids of the passages with the answer
+            # The ids of the passages with the answer.
+            answer_passages.append(list(compress(passages, next(labels))))
         answer_rows.append({"query_id": query_id, **record, "answer_passages": answer_passages})
     return pa.Table.from_pylist(answer_rows, ANSWERS)
 

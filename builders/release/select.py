@@ -24,7 +24,8 @@ _MEMORY_MB = 512
 _TABLE_COLUMNS = {
     "questions": ["split", "question_id", "query_id", "chars", "answered", "blank_passages"],
     "passages": ["docid", "chars"],
-    "positives": ["split", "query_id", "docid", "chars", "passage"],  # passage: the place in "passages"
+    # Passage: the place in "passages".
+    "positives": ["split", "query_id", "docid", "chars", "passage"],
 }
 
 
@@ -62,7 +63,8 @@ def select(sources: Sequence[Source], block_numbers: Sequence[int], work_folder:
             block_rows = _read_blocks(work_folder, block_numbers, table, columns)
             con.register(f"{table}_of_blocks", block_rows)
             id_columns = [column for column in columns if column in ("query_id", "docid")]
-            ids = ", ".join(f"{column}::UUID AS {column}" for column in id_columns)  # UUIDs take 16 bytes
+            # UUIDs take 16 bytes.
+            ids = ", ".join(f"{column}::UUID AS {column}" for column in id_columns)
             con.execute(f"CREATE VIEW {table} AS SELECT * REPLACE ({ids}) FROM {table}_of_blocks")
         con.execute("CREATE TABLE rows AS SELECT * FROM questions")
         _refuse_two_texts(con, sources, work_folder)
@@ -208,7 +210,8 @@ def _column(connection: duckdb.DuckDBPyConnection, sql: str, **parameters: str) 
 
 def _count_lengths(connection: duckdb.DuckDBPyConnection, from_clause: str, **parameters: str) -> LengthCounter:
     sql = f"SELECT chars, count(*) {from_clause} GROUP BY chars"
-    pairs = np.array(connection.execute(sql, parameters).fetchall(), np.int64).reshape(-1, 2)  # also without rows
+    # Also without rows.
+    pairs = np.array(connection.execute(sql, parameters).fetchall(), np.int64).reshape(-1, 2)
     counter = LengthCounter()
     counter.add(pairs[:, 0], pairs[:, 1])
     return counter

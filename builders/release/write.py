@@ -158,7 +158,8 @@ def _make_tables(new_file: NewFile, work_folder: Path, options: Options) -> Iter
         stop = min(start + batch_size, new_file.row_count)
         batch = new_file.part(slice(start, stop), new_file.number)
         if new_file.config == "corpus":
-            yield _passage_table(batch.passages, work_folder).rename_columns(CORPUS.names)  # docid becomes _id
+            # docid becomes _id.
+            yield _passage_table(batch.passages, work_folder).rename_columns(CORPUS.names)
         elif new_file.config == "queries":
             yield _query_table(batch.queries, work_folder)
         elif new_file.config == "qrels":
@@ -188,7 +189,8 @@ def _passage_table(places: Places, work_folder: Path) -> pa.Table:
 def _qrels_table(batch: NewFile, work_folder: Path) -> pa.Table:
     query_ids = rows_at(batch.queries, work_folder, "questions", ["query_id"])["query_id"]
     passage_ids = rows_at(batch.passages, work_folder, "passages", ["docid"])["docid"]
-    return _table(QRELS, query_ids, passage_ids, [1] * len(passage_ids))  # raw DuReader has only positives
+    # Raw DuReader has only positives.
+    return _table(QRELS, query_ids, passage_ids, [1] * len(passage_ids))
 
 
 def _joined_table(batch: NewFile, work_folder: Path) -> pa.Table:

@@ -79,7 +79,8 @@ class MatchTotals:
     def __init__(self) -> None:
         self.rows = 0
         self.texts = {"questions": 0, "passages": 0}
-        self.strongest_ways: dict[str, dict[str, str]] = {_QUESTION: {}, _POSITIVE: {}}  # kind -> id -> way
+        # Kind -> id -> way.
+        self.strongest_ways: dict[str, dict[str, str]] = {_QUESTION: {}, _POSITIVE: {}}
         self.answered_ids: set[str] = set()
         self.examples: list[dict[str, Any]] = []
         self._match_counts: Counter[tuple[str, str]] = Counter()

@@ -65,7 +65,8 @@ def remove_similar(tested: Tested, output_path: Path, pair_list: Path | None = N
         if (duplicated_config, split) in release.splits():  # from earlier runs of `similar`
             duplicated[split].update(release.texts(duplicated_config, split))
 
-    if pair_list:  # written before the release, because ``output_path`` may replace the release with the pairs
+    # Written before the release, because ``output_path`` may replace the release with the pairs.
+    if pair_list:
         _write_list(pair_list, train_texts, tested, similar)
     sources = describe_files((run.path.name, expect_run_file(run)) for run in tested.rule.score_runs)
     build = {"verb": "similar", "options": tested.options, "sources": sources}

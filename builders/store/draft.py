@@ -57,7 +57,8 @@ class ParquetFile:
 
     def _write_group(self, table: pa.Table) -> None:
         table = table.combine_chunks()
-        if table.nbytes <= layout.BYTES_PER_GROUP or table.num_rows <= 1:  # a single row may have any size
+        # A single row may have any size.
+        if table.nbytes <= layout.BYTES_PER_GROUP or table.num_rows <= 1:
             self._writer.write_table(table, row_group_size=max(1, table.num_rows))
             return
         # A group of long texts is halved until the parts are small enough. The halves are copied by take(), because a
@@ -86,7 +87,8 @@ class SplitWriter:
         self._schema = schema
         self._folder.mkdir(parents=True, exist_ok=True)
         self._open_shard: ParquetFile | None = None
-        self._complete_shards: list[tuple[Path, dict[str, Any]]] = []  # path, and the result of ParquetFile.close
+        # Path, and the result of ParquetFile.close.
+        self._complete_shards: list[tuple[Path, dict[str, Any]]] = []
 
     def adopt(self, shard_path: Path, shard_entry: dict[str, Any]) -> None:
         """Append a complete shard from another folder. :meth:`close` links to the file and does not remove the file."""

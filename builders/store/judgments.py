@@ -17,7 +17,8 @@ from builders.store.layout import QRELS, SETS
 from builders.store.names import TESTED_SPLITS
 from builders.store.reader import Release
 
-Judged = Mapping[str, Mapping[str, int]]  # query id -> passage id -> score; a score above 0 means positive
+# Query id -> passage id -> score; a score above 0 means positive.
+Judged = Mapping[str, Mapping[str, int]]
 
 _SHARE_DIGITS = 6  # decimals of a share in stats.json
 
@@ -58,7 +59,8 @@ def joined_row(
     positives = []
     negatives = []
     for passage_id, score in scores.items():
-        passage = {"docid": passage_id, "title": "", "text": passage_texts[passage_id]}  # the benchmark drops titles
+        # The benchmark drops titles.
+        passage = {"docid": passage_id, "title": "", "text": passage_texts[passage_id]}
         if score > 0:
             positives.append(passage)
         else:
@@ -137,7 +139,8 @@ def overlaps_with_train(
     ``splits`` are the (config, split) pairs of the release, and ``read_split`` returns the rows of a pair.
     """
     overlaps: dict[str, dict[str, Any]] = {}
-    qrels_configs = dict.fromkeys(dataset_set.qrels for dataset_set in SETS.values())  # two sets share qrels
+    # Two sets share qrels.
+    qrels_configs = dict.fromkeys(dataset_set.qrels for dataset_set in SETS.values())
     for config in qrels_configs:
         if (config, "train") not in splits:
             continue

@@ -72,9 +72,11 @@ ANSWERS = pa.schema(
         "question_type": pa.string(),  # one of QUESTION_TYPES, or empty
         "fact_or_opinion": pa.string(),  # one of FACT_OR_OPINION, or empty
         "yesno_answers": TEXTS,  # Yes, No or Depends for each answer; empty unless people gave it
-        "entity_answers": pa.list_(TEXTS),  # the entities in each answer; empty unless people gave them
+        # The entities in each answer; empty unless people gave them.
+        "entity_answers": pa.list_(TEXTS),
         "source": pa.string(),  # search, zhidao, or empty: where the question was asked
-        "answer_passages": pa.list_(TEXTS),  # for each answer, the ids of the judged passages that contain it
+        # For each answer, the ids of the judged passages that contain it.
+        "answer_passages": pa.list_(TEXTS),
     }
 )
 QUESTION_TYPES = ("ENTITY", "DESCRIPTION", "YES_NO")
@@ -300,9 +302,11 @@ def base_set(set_name: str) -> str:
 
 
 ROWS_PER_GROUP = 16_384
-ROWS_PER_SHARD = 8 * ROWS_PER_GROUP  # about 60 MB of passages, so that files are written and read in parallel
+# About 60 MB of passages, so that files are written and read in parallel.
+ROWS_PER_SHARD = 8 * ROWS_PER_GROUP
 _PASSAGES_PER_ROW = 8  # estimate for rows with lists of passages or answers
-BYTES_PER_GROUP = 64 << 20  # larger groups are halved, because a reader keeps a whole group in memory
+# Larger groups are halved, because a reader keeps a whole group in memory.
+BYTES_PER_GROUP = 64 << 20
 
 
 def rows_per_shard(schema: pa.Schema) -> int:

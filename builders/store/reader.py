@@ -133,7 +133,8 @@ class Release:
                 pa.OSFile(str(path)) as opened_file,
                 pq.ParquetFile(opened_file, page_checksum_verification=True) as shard,
             ):
-                self.file(entry)  # verified again, because another release may have replaced the file before the open
+                # Verified again, because another release may have replaced the file before the open.
+                self.file(entry)
                 # Parquet has no checksum for the footer, which contains the schema and the number of rows.
                 fault = wrong_columns(shard.schema_arrow, schema)
                 if fault:

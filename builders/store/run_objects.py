@@ -58,7 +58,8 @@ def run_of(value: Any, run_name: str = _NAME) -> Run:
         raise InputError(f"{_EXPECTED}, found {type(value).__name__}", path=run_name)
     sorted_hits = {}
     for query_id, hits in hits_by_query.items():
-        sorted_hits[query_id] = sorted(hits, key=lambda hit: -hit[1])  # stable: equal scores keep their order
+        # Stable: equal scores keep their order.
+        sorted_hits[query_id] = sorted(hits, key=lambda hit: -hit[1])
     return Run.in_memory(run_name, sorted_hits)
 
 

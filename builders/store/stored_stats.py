@@ -115,7 +115,8 @@ class ExtrapolationSet(Struct):
     test: str
     train_queries: Count
     test_queries: Count
-    nearest_cosine: Annotated[float, Meta(ge=-1.001, le=1.001)] | None  # a rounded cosine may exceed 1
+    # A rounded cosine may exceed 1.
+    nearest_cosine: Annotated[float, Meta(ge=-1.001, le=1.001)] | None
     overlapping: Count | None
 
 

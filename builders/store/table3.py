@@ -22,7 +22,8 @@ TABLE3_ROWS = (
     ("chars_per_query", "characters per query"),
     ("chars_per_passage", "characters per passage"),
 )
-LENGTH_KEYS = ("passages", "mean_chars", "median_chars", "min_chars", "max_chars")  # keys of LengthCounter.summary
+# Keys of LengthCounter.summary.
+LENGTH_KEYS = ("passages", "mean_chars", "median_chars", "min_chars", "max_chars")
 
 
 def table3_column(

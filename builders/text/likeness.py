@@ -43,7 +43,8 @@ class Like(NamedTuple):
     score: float
 
 
-Scores = dict[str, list[Like]]  # training question's id -> questions that are similar by a model's scores
+# Training question's id -> questions that are similar by a model's scores.
+Scores = dict[str, list[Like]]
 
 
 class _FoldedCharacters(dict[int, str]):

@@ -6,7 +6,8 @@ from builders.core.options import AtLeastOne, Between, Help, Shown
 
 NGRAM = 2  # characters of an n-gram
 SHARE = 0.8  # threshold of the Jaccard similarity
-HOW = ("exact", "normalised", "n-gram", "model")  # ways in which two texts can match, the strongest first
+# Ways in which two texts can match, the strongest first.
+HOW = ("exact", "normalised", "n-gram", "model")
 
 NgramLength = Annotated[AtLeastOne, Shown("N"), Help("characters of an n-gram")]
 LowestJaccard = Annotated[

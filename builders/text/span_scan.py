@@ -21,7 +21,9 @@ answer has each token only some times. So Kadane's algorithm gives an upper boun
 """
 
 import numpy as np
-from numpy import uint64 as unsigned  # numba does not test unsigned indices for < 0, which halves the time of the loops
+
+# Numba does not test unsigned indices for < 0, which halves the time of the loops.
+from numpy import uint64 as unsigned
 
 from builders.core.jobs import compiled
 
@@ -177,7 +179,8 @@ def _reaches(paragraph, required, token_numbers, frequencies, gain, cost):  # ty
     positions, numbers = _find_matches(paragraph, token_numbers)
     running_sum = 0
     run_start = 0
-    run_end = 0  # after the last sum that reaches ``required``; not above run_start if there is none
+    # After the last sum that reaches ``required``; not above run_start if there is none.
+    run_end = 0
     for k in range(positions.size):
         if k:
             running_sum -= cost * (positions[k] - positions[k - 1] - 1)

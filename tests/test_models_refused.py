@@ -35,22 +35,24 @@ Weights = dict[str, torch.Tensor]
 
 
 def _recipe(kind: str) -> Any:
-    name = {"dual": "de-bm25-neg-scratch", "cross": "ce-bm25-neg-scratch", "mlm": "mlm-scratch"}[kind]
-    return read_recipe(name, ["data.passage_length=64", "data.query_length=16"])
+    """Read a recipe for short texts."""
+    recipe_names = {"dual": "de-bm25-neg-scratch", "cross": "ce-bm25-neg-scratch", "mlm": "mlm-scratch"}
+    return read_recipe(recipe_names[kind], ["data.passage_length=64", "data.query_length=16"])
 
 
 OPEN: dict[str, Callable[[str], Any]] = {
-    "encode": lambda name: open_encoder(ModelSettings(name)),
-    "rerank": lambda name: open_cross(ModelSettings(name)),
-    "train a dual-encoder": lambda start: dual_encoder(_recipe("dual"), start, "cpu"),
-    "train a cross-encoder": lambda start: cross_encoder(_recipe("cross"), start, "cpu"),
-    "train a masked language model": lambda start: masked_language_model(_recipe("mlm"), start),
+    "encode": lambda model_path: open_encoder(ModelSettings(model_path)),
+    "rerank": lambda model_path: open_cross(ModelSettings(model_path)),
+    "train a dual-encoder": lambda checkpoint: dual_encoder(_recipe("dual"), checkpoint, "cpu"),
+    "train a cross-encoder": lambda checkpoint: cross_encoder(_recipe("cross"), checkpoint, "cpu"),
+    "train a masked language model": lambda checkpoint: masked_language_model(_recipe("mlm"), checkpoint),
 }
-OF_A_BERT = [name for name in OPEN if name != "rerank"]  # a plain BERT without a classifier suffices for these
+NEED_ONLY_A_BERT = [name for name in OPEN if name != "rerank"]  # a plain BERT without a classifier suffices for these
 
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write a folder with an undamaged model of each kind."""
     folder = tmp_path_factory.mktemp("models")
     write_dual(folder / "dual")
     write_cross(folder / "cross")
@@ -59,166 +61,224 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _weights(change: Callable[[Weights], Weights]) -> Callable[[Path], object]:
-    path = "model.safetensors"
-    return lambda folder: save_file(change(load_file(folder / path)), folder / path, {"format": "pt"})
+def _change_weights(change: Callable[[Weights], Weights]) -> Callable[[Path], object]:
+    """Return a function that applies ``change`` to the weights of a model folder."""
+
+    def rewrite(model_folder: Path) -> None:
+        weights_path = model_folder / "model.safetensors"
+        save_file(change(load_file(weights_path)), weights_path, {"format": "pt"})
+
+    return rewrite
 
 
-def _without(part: str) -> Callable[[Path], object]:
-    return _weights(lambda weights: {name: value for name, value in weights.items() if part not in name})
+def _remove_weights(name_part: str) -> Callable[[Path], object]:
+    """Return a function that removes the weights with ``name_part`` in their names."""
+
+    def remove(weights: Weights) -> Weights:
+        return {name: tensor for name, tensor in weights.items() if name_part not in name}
+
+    return _change_weights(remove)
 
 
-def _set(name: str, **values: Any) -> Callable[[Path], object]:
-    def change(folder: Path) -> None:
-        content = json.loads((folder / name).read_text(encoding="utf-8"))
-        (folder / name).write_text(json.dumps(content | values), encoding="utf-8")
+def _set_fields(file_name: str, **fields: Any) -> Callable[[Path], object]:
+    """Return a function that sets fields of a JSON file in a model folder."""
+
+    def change(model_folder: Path) -> None:
+        path = model_folder / file_name
+        content = json.loads(path.read_text(encoding="utf-8"))
+        path.write_text(json.dumps(content | fields), encoding="utf-8")
 
     return change
 
 
-def _words(words: Callable[[dict[str, int]], dict[str, int]]) -> Callable[[Path], object]:
-    """Replace the words of the tokenizer."""
+def _replace_words(replace: Callable[[dict[str, int]], dict[str, int]]) -> Callable[[Path], object]:
+    """Return a function that replaces the words of the tokenizer."""
 
-    def change(folder: Path) -> None:
-        content = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
-        content["model"]["vocab"] = words(content["model"]["vocab"])
-        (folder / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
+    def change(model_folder: Path) -> None:
+        path = model_folder / "tokenizer.json"
+        content = json.loads(path.read_text(encoding="utf-8"))
+        content["model"]["vocab"] = replace(content["model"]["vocab"])
+        path.write_text(json.dumps(content), encoding="utf-8")
 
     return change
 
 
-def _without_tokenizer(folder: Path) -> None:
-    for path in folder.rglob("*"):
+def _remove_tokenizer(model_folder: Path) -> None:
+    for path in model_folder.rglob("*"):
         if path.name.startswith(("tokenizer", "vocab", "merges", "special_tokens")):
             path.unlink()
 
 
-_broken = _weights(
-    lambda weights: {name: each * float("nan") if "word_embeddings" in name else each for name, each in weights.items()}
-)
-_renamed = _weights(lambda weights: {f"other.{name}": each for name, each in weights.items()})
-_latin = _words(lambda words: {word if "[" in word else f"word{number}": number for word, number in words.items()})
-_EMPTY, _UNREAD = "special or unknown tokens of a Chinese sentence", "expected the tokenizer of this model"
+def _make_embeddings_nan(weights: Weights) -> Weights:
+    changed = dict(weights)
+    for name, tensor in weights.items():
+        if "word_embeddings" in name:
+            changed[name] = tensor * float("nan")
+    return changed
+
+
+def _rename_weights(weights: Weights) -> Weights:
+    return {f"other.{name}": tensor for name, tensor in weights.items()}
+
+
+def _make_words_latin(words: dict[str, int]) -> dict[str, int]:
+    """Replace every word except special tokens such as [CLS]."""
+    return {word if "[" in word else f"word{number}": number for word, number in words.items()}
+
+
+_break_weights = _change_weights(_make_embeddings_nan)
+_give_other_names = _change_weights(_rename_weights)
+_give_latin_words = _replace_words(_make_words_latin)
+_add_a_word = _replace_words(lambda words: words | {"more": len(words)})
+_EMPTY = "special or unknown tokens of a Chinese sentence"
+_UNREAD = "expected the tokenizer of this model"
 _LOST = "its files lack 2 of its weights: classifier.bias, classifier.weight)"
-_CROSS, _TRAINED = ["rerank", "train a cross-encoder"], OF_A_BERT[1:]
-_SAVED, _READ = "config_sentence_transformers.json", "sentence_bert_config.json"
+_CROSS = ["rerank", "train a cross-encoder"]
+_SAVED = "config_sentence_transformers.json"
+_READ = "sentence_bert_config.json"
 # By damage: the model, the functions that open it, the change, the error.
 DAMAGE: dict[str, tuple[str, list[str], Callable[[Path], object], str]] = {
-    "no classifier": ("cross", _CROSS, _without("classifier"), _LOST),
-    "weights of other names": ("bert", OF_A_BERT, _renamed, "its files lack"),
-    "a layer missing": ("bert", OF_A_BERT, _without("layer.1."), "its files lack 16 of its weights"),
-    "no numbers": ("cross", _CROSS, _broken, "its weights are damaged"),
-    "no numbers in an encoder": ("bert", OF_A_BERT[:2], _broken, "its weights are damaged"),
-    "another shape": ("bert", OF_A_BERT, _set("config.json", intermediate_size=96), ""),
-    "no tokenizer": ("bert", OF_A_BERT, _without_tokenizer, _EMPTY),
-    "no tokenizer of a re-ranker": ("cross", ["rerank"], _without_tokenizer, _EMPTY),
-    "Latin words": ("bert", OF_A_BERT, _latin, _EMPTY),
-    "Latin words of a static model": ("static", ["encode"], _latin, _EMPTY),
-    "more words than weights": ("bert", OF_A_BERT, _words(lambda words: words | {"more": len(words)}), _UNREAD),
-    "no pad token": ("bert", OF_A_BERT, _set("tokenizer_config.json", pad_token=None), "padding token"),
-    "prompts in a list": ("dual", ["encode"], _set(_SAVED, prompts=["q: "]), "cannot be opened"),
-    "a list for a prompt": ("dual", ["encode"], _set(_SAVED, prompts={"query": ["q: "]}), "cannot read a text"),
-    "a negative length": ("dual", ["encode"], _set(_READ, query_length=-1), "expected at least 1"),
+    "no classifier": ("cross", _CROSS, _remove_weights("classifier"), _LOST),
+    "weights of other names": ("bert", NEED_ONLY_A_BERT, _give_other_names, "its files lack"),
+    "a layer missing": ("bert", NEED_ONLY_A_BERT, _remove_weights("layer.1."), "its files lack 16 of its weights"),
+    "no numbers": ("cross", _CROSS, _break_weights, "its weights are damaged"),
+    "no numbers in an encoder": ("bert", NEED_ONLY_A_BERT[:2], _break_weights, "its weights are damaged"),
+    "another shape": ("bert", NEED_ONLY_A_BERT, _set_fields("config.json", intermediate_size=96), ""),
+    "no tokenizer": ("bert", NEED_ONLY_A_BERT, _remove_tokenizer, _EMPTY),
+    "no tokenizer of a re-ranker": ("cross", ["rerank"], _remove_tokenizer, _EMPTY),
+    "Latin words": ("bert", NEED_ONLY_A_BERT, _give_latin_words, _EMPTY),
+    "Latin words of a static model": ("static", ["encode"], _give_latin_words, _EMPTY),
+    "more words than weights": ("bert", NEED_ONLY_A_BERT, _add_a_word, _UNREAD),
+    "no pad token": ("bert", NEED_ONLY_A_BERT, _set_fields("tokenizer_config.json", pad_token=None), "padding token"),
+    "prompts in a list": ("dual", ["encode"], _set_fields(_SAVED, prompts=["q: "]), "cannot be opened"),
+    "a list for a prompt": ("dual", ["encode"], _set_fields(_SAVED, prompts={"query": ["q: "]}), "cannot read a text"),
+    "a negative length": ("dual", ["encode"], _set_fields(_READ, query_length=-1), "expected at least 1"),
 }
 
 
-@pytest.mark.parametrize(("damage", "what"), [(damage, what) for damage, row in DAMAGE.items() for what in row[1]])
-def test_a_damaged_model_is_one_error(models: Path, tmp_path: Path, damage: str, what: str) -> None:
-    name, _, change, said = DAMAGE[damage]
-    folder = Path(shutil.copytree(models / name, tmp_path / "model"))
-    change(folder)
+DAMAGED_ACTIONS: list[tuple[str, str]] = []
+for _damage, (_, _actions, _, _) in DAMAGE.items():
+    DAMAGED_ACTIONS += [(_damage, action) for action in _actions]
+
+
+@pytest.mark.parametrize(("damage", "action"), DAMAGED_ACTIONS)
+def test_a_damaged_model_is_one_error(models: Path, tmp_path: Path, damage: str, action: str) -> None:
+    name, _, change, message = DAMAGE[damage]
+    model_folder = Path(shutil.copytree(models / name, tmp_path / "model"))
+    change(model_folder)
     with pytest.raises(InputError) as error:
-        OPEN[what](str(folder))
+        OPEN[action](str(model_folder))
     (line,) = str(error.value).split("\n")
-    assert str(folder) in line and said in line
+    assert str(model_folder) in line and message in line
 
 
 def test_a_model_without_a_pooler_has_one_fingerprint(models: Path, tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(models / "dual", tmp_path / "model"))
-    _without("pooler")(folder)
-    one, other = (fingerprint(open_encoder(ModelSettings(str(folder)))) for _ in range(2))
-    assert one == other != fingerprint(open_encoder(ModelSettings(str(models / "dual"))))
+    model_folder = Path(shutil.copytree(models / "dual", tmp_path / "model"))
+    _remove_weights("pooler")(model_folder)
+    first_fingerprint = fingerprint(open_encoder(ModelSettings(str(model_folder))))
+    second_fingerprint = fingerprint(open_encoder(ModelSettings(str(model_folder))))
+    fingerprint_with_pooler = fingerprint(open_encoder(ModelSettings(str(models / "dual"))))
+    assert first_fingerprint == second_fingerprint != fingerprint_with_pooler
 
 
 def test_texts_are_never_cut_beyond_a_models_positions(models: Path, tmp_path: Path) -> None:
-    dual, cross = (Path(shutil.copytree(models / name, tmp_path / name)) for name in ("dual", "cross"))
-    for folder in (dual, cross):
-        _set("tokenizer_config.json", model_max_length=100_000)(folder)
-    long = "北京的冬天很冷" * 500
-    assert open_encoder(ModelSettings(str(dual))).encode([long]).shape == (1, 32)
-    assert open_cross(ModelSettings(str(cross))).predict([(long, long)]).shape == (1,)
+    for name in ("dual", "cross"):
+        shutil.copytree(models / name, tmp_path / name)
+        # More than the 512 positions of these models.
+        _set_fields("tokenizer_config.json", model_max_length=100_000)(tmp_path / name)
+    dual_path = str(tmp_path / "dual")
+    cross_path = str(tmp_path / "cross")
+    long_text = "北京的冬天很冷" * 500
+    assert open_encoder(ModelSettings(dual_path)).encode([long_text]).shape == (1, 32)
+    assert open_cross(ModelSettings(cross_path)).predict([(long_text, long_text)]).shape == (1,)
     with pytest.raises(InputError, match=r"--max-length 600: expected at most 512 tokens, the number of the model"):
-        open_cross(ModelSettings(str(cross), max_length=600))
+        open_cross(ModelSettings(cross_path, max_length=600))
 
 
-@pytest.mark.parametrize("name", sorted(ARCHITECTURES))
-def test_an_encoder_of_a_family_is_refused_without_its_tokenizer(tmp_path: Path, name: str) -> None:
-    folder = with_modules(write_encoder(tmp_path, name), "mean")
-    open_encoder(ModelSettings(str(folder)))
-    _without_tokenizer(folder)
-    with pytest.raises(InputError, match=str(folder)):
-        open_encoder(ModelSettings(str(folder)))
+@pytest.mark.parametrize("family", sorted(ARCHITECTURES))
+def test_an_encoder_of_a_family_is_refused_without_its_tokenizer(tmp_path: Path, family: str) -> None:
+    model_folder = with_modules(write_encoder(tmp_path, family), "mean")
+    open_encoder(ModelSettings(str(model_folder)))
+    _remove_tokenizer(model_folder)
+    with pytest.raises(InputError, match=str(model_folder)):
+        open_encoder(ModelSettings(str(model_folder)))
 
 
 def test_an_added_token_without_a_weight_is_ignored(models: Path, tmp_path: Path) -> None:
     """transformers adds such tokens. They occur only in texts that spell them out."""
-    folder = Path(shutil.copytree(models / "dual", tmp_path / "model"))
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model_folder = Path(shutil.copytree(models / "dual", tmp_path / "model"))
+    tokenizer = AutoTokenizer.from_pretrained(model_folder)
     tokenizer.add_special_tokens({"additional_special_tokens": ["<extra>"]})
-    tokenizer.save_pretrained(folder)
-    assert open_encoder(ModelSettings(str(folder))).encode(["北京"]).shape == (1, 32)
+    tokenizer.save_pretrained(model_folder)
+    assert open_encoder(ModelSettings(str(model_folder))).encode(["北京"]).shape == (1, 32)
 
 
-class _Touch(str):
+class _TouchWhenUnpickled(str):
+    """A path that creates its file when it is unpickled."""
+
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         return Path.touch, (Path(self),)
 
 
-def _pickled(folder: Path, ran: str) -> None:
-    (folder / "model.safetensors").unlink()
-    (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"embeddings": _Touch(ran)}))
+def _write_pickle(model_folder: Path, touched_path: str) -> None:
+    (model_folder / "model.safetensors").unlink()
+    (model_folder / "pytorch_model.bin").write_bytes(pickle.dumps({"embeddings": _TouchWhenUnpickled(touched_path)}))
 
 
-def _torch_pickled(folder: Path, ran: str) -> None:
-    weights = load_file(folder / "model.safetensors")
-    (folder / "model.safetensors").unlink()
-    torch.save({**weights, "more": _Touch(ran)}, folder / "pytorch_model.bin")
+def _write_torch_pickle(model_folder: Path, touched_path: str) -> None:
+    weights: dict[str, Any] = load_file(model_folder / "model.safetensors")
+    (model_folder / "model.safetensors").unlink()
+    weights["more"] = _TouchWhenUnpickled(touched_path)
+    torch.save(weights, model_folder / "pytorch_model.bin")
 
 
-def _own_model(folder: Path, ran: str) -> None:
-    auto = {name: "evil.Evil" for name in ("AutoConfig", "AutoModel", "AutoModelForMaskedLM")}
-    _set("config.json", auto_map=auto, model_type="evil", trust_remote_code=True)(folder)
+def _name_foreign_model(model_folder: Path, touched_path: str) -> None:
+    auto_map = {name: "evil.Evil" for name in ("AutoConfig", "AutoModel", "AutoModelForMaskedLM")}
+    _set_fields("config.json", auto_map=auto_map, model_type="evil", trust_remote_code=True)(model_folder)
 
 
-def _own_tokenizer(folder: Path, ran: str) -> None:
-    _set("tokenizer_config.json", auto_map={"AutoTokenizer": ["evil.Evil", None]}, tokenizer_class="Evil")(folder)
+def _name_foreign_tokenizer(model_folder: Path, touched_path: str) -> None:
+    _set_fields("tokenizer_config.json", auto_map={"AutoTokenizer": ["evil.Evil", None]}, tokenizer_class="Evil")(
+        model_folder
+    )
 
 
-def _own_module(folder: Path, ran: str) -> None:
+def _name_foreign_module(model_folder: Path, touched_path: str) -> None:
     modules = [{"idx": 0, "name": "0", "path": "", "type": "evil.Evil", "kwargs": ["trust_remote_code"]}]
-    (folder / "modules.json").write_text(json.dumps(modules), encoding="utf-8")
+    (model_folder / "modules.json").write_text(json.dumps(modules), encoding="utf-8")
     for name in ("model_args", "tokenizer_args", "config_args"):
         settings = {name: {"trust_remote_code": True}}
-        (folder / "sentence_bert_config.json").write_text(json.dumps(settings), encoding="utf-8")
+        (model_folder / "sentence_bert_config.json").write_text(json.dumps(settings), encoding="utf-8")
 
 
-@pytest.mark.parametrize("change", [_pickled, _torch_pickled, _own_model, _own_tokenizer, _own_module])
-@pytest.mark.parametrize("what", OF_A_BERT)
+# Five ways in which a model's files could make a library run foreign code.
+FOREIGN_CODE = [
+    _write_pickle,
+    _write_torch_pickle,
+    _name_foreign_model,
+    _name_foreign_tokenizer,
+    _name_foreign_module,
+]
+
+
+@pytest.mark.parametrize("change", FOREIGN_CODE)
+@pytest.mark.parametrize("action", NEED_ONLY_A_BERT)
 def test_no_code_of_a_model_runs(
-    models: Path, tmp_path: Path, what: str, change: Callable[[Path, str], None], monkeypatch: pytest.MonkeyPatch
+    models: Path, tmp_path: Path, action: str, change: Callable[[Path, str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, ran = tmp_path / "model", tmp_path / "ran"
-    shutil.copytree(models / "bert", folder)
-    (folder / "evil.py").write_text(f"from pathlib import Path\nPath({str(ran)!r}).touch()\n")
-    change(folder, str(ran))
+    model_folder = tmp_path / "model"
+    touched_path = tmp_path / "ran"
+    shutil.copytree(models / "bert", model_folder)
+    (model_folder / "evil.py").write_text(f"from pathlib import Path\nPath({str(touched_path)!r}).touch()\n")
+    change(model_folder, str(touched_path))
     monkeypatch.setattr("builtins.input", lambda *_: "y")  # the question of transformers on stdin
-    monkeypatch.chdir(folder)
-    monkeypatch.syspath_prepend(str(folder))  # like `python -m` in this folder
+    monkeypatch.chdir(model_folder)
+    monkeypatch.syspath_prepend(str(model_folder))  # like `python -m` in this folder
     try:
-        OPEN[what](str(folder))
+        OPEN[action](str(model_folder))
     except InputError as error:
         assert "\n" not in str(error)
-    assert not ran.exists()
+    assert not touched_path.exists()
 
 
 @pytest.fixture
@@ -228,7 +288,8 @@ def release(tmp_path: Path, own_cache: None) -> Path:
 
 
 @pytest.fixture
-def silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def silent_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Give the address of a hub that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"http://127.0.0.1:{server.getsockname()[1]}"
         monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", address)
@@ -238,44 +299,66 @@ def silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         yield address
 
 
-def test_without_a_hub_every_command_says_so_in_one_line(tmp_path: Path, release: Path, silent: str) -> None:
-    run("baselines", "encode", "--release", release, "--model", write_dual(tmp_path / "m"), "--out", tmp_path / "p")
-    ranking = tmp_path / "a.run"
-    query, answer = md5(QUESTIONS["train"][0]), md5(TEXTS[0])
-    ranking.write_text(f"{query} Q0 {answer} 1 1.0 t\n")
-    common = ["--release", release, "--split", "train", "--out", tmp_path / "out"]
-    for words in (
-        ["encode", *common, "--queries", "--model", "org/name"],
-        ["search", *common, "--passages", tmp_path / "p", "--model", "org/name"],
-        ["rerank", *common, "--run", ranking, "--model", "org/name"],
-        ["mine", *common, "--run", ranking, "--cross-encoder", "org/name", "--margin", "1"],
+def test_without_a_hub_every_command_says_so_in_one_line(tmp_path: Path, release: Path, silent_hub: str) -> None:
+    dual = write_dual(tmp_path / "m")
+    run("baselines", "encode", "--release", release, "--model", dual, "--out", tmp_path / "p")
+    run_path = tmp_path / "a.run"
+    query_id = md5(QUESTIONS["train"][0])
+    run_path.write_text(f"{query_id} Q0 {md5(TEXTS[0])} 1 1.0 t\n")
+    for verb, options in (
+        ("encode", ["--queries", "--model", "org/name"]),
+        ("search", ["--passages", tmp_path / "p", "--model", "org/name"]),
+        ("rerank", ["--run", run_path, "--model", "org/name"]),
+        ("mine", ["--run", run_path, "--cross-encoder", "org/name", "--margin", "1"]),
     ):
-        started = time.monotonic()
-        line = error_of(run("baselines", *words, code=1))
-        assert time.monotonic() - started < 15
-        assert line.startswith(f"error: the model org/name would come from the hub: {silent} cannot be reached")
-        assert line.endswith("; set HF_ENDPOINT to use a mirror or another hub; a directory needs no hub")
+        words: list[Any] = [verb, "--release", release, "--split", "train", "--out", tmp_path / "out"]
+        words += options
+        start_time = time.monotonic()
+        error_line = error_of(run("baselines", *words, code=1))
+        assert time.monotonic() - start_time < 15
+        assert error_line.startswith(
+            f"error: the model org/name would come from the hub: {silent_hub} cannot be reached"
+        )
+        assert error_line.endswith("; set HF_ENDPOINT to use a mirror or another hub; a directory needs no hub")
         assert not (tmp_path / "out").exists()
 
 
-def test_a_hub_model_is_pinned_to_a_commit(tmp_path: Path, release: Path, hub: Hub, call: Callable[..., Done]) -> None:
+@pytest.mark.parametrize(("model_name", "is_named"), [("second", False), ("first", True)])
+def test_a_hub_model_is_pinned_to_a_commit(
+    tmp_path: Path, release: Path, hub: Hub, call: Callable[..., Done], model_name: str, is_named: bool
+) -> None:
+    """Without --revision, it is the last commit."""
+    commits = {
+        "first": publish(hub, "org/bert", write_bert(tmp_path / "first")),
+        "second": publish(hub, "org/bert", write_bert(tmp_path / "second", seed=1)),
+    }
+    commit_id = commits[model_name].oid
+    revision = ["--revision", commit_id] if is_named else []
+    hub_index = tmp_path / "of-hub"
+    local_index = tmp_path / "of-folder"
+    words = ["encode", "--release", release]
+    call(*words, "--model", "org/bert", "--out", hub_index, *revision)
+    run("baselines", *words, "--model", tmp_path / model_name, "--out", local_index)
+    about_model = json.loads((hub_index / "manifest.json").read_text())["model"]
+    assert (about_model["name"], about_model["commit"]) == ("org/bert", commit_id)
+    np.testing.assert_array_equal(open_vectors(hub_index).all(), open_vectors(local_index).all())
+    assert "commit" not in open_vectors(local_index).manifest["model"]  # a directory has no commit
+
+
+def test_vectors_of_another_commit_are_refused(
+    tmp_path: Path, release: Path, hub: Hub, call: Callable[..., Done]
+) -> None:
     first = publish(hub, "org/bert", write_bert(tmp_path / "first"))
     second = publish(hub, "org/bert", write_bert(tmp_path / "second", seed=1))
-    options = ["encode", "--release", release]
-    for name, words, commit in (("second", [], second), ("first", ["--revision", first.oid], first)):
-        model_commit.cache_clear()
-        out, own = tmp_path / f"of-{name}", tmp_path / f"own-{name}"
-        call(*options, "--model", "org/bert", "--out", out, *words)
-        run("baselines", *options, "--model", tmp_path / name, "--out", own)
-        told = json.loads((out / "manifest.json").read_text())["model"]
-        assert (told["name"], told["commit"]) == ("org/bert", commit.oid)
-        np.testing.assert_array_equal(open_vectors(out).all(), open_vectors(own).all())
-    assert "commit" not in open_vectors(own).manifest["model"]  # a directory has no commit
-    queries = ["--model", "org/bert", "--passages", out, "--out", tmp_path / "a.run", "--split", "train"]
-    call("search", "--release", release, *queries, "--revision", first.oid)
+    index = tmp_path / "index"
+    call("encode", "--release", release, "--model", "org/bert", "--out", index, "--revision", first.oid)
+    words = ["search", "--release", release, "--model", "org/bert", "--passages", index, "--split", "train"]
+    words += ["--out", tmp_path / "a.run"]
     model_commit.cache_clear()
-    wrong = call("search", "--release", release, *queries, "--revision", second.oid, code=1)
-    assert "is not the model that encoded" in wrong.stderr
+    call(*words, "--revision", first.oid)
+    model_commit.cache_clear()
+    refusal = call(*words, "--revision", second.oid, code=1)
+    assert "is not the model that encoded" in refusal.stderr
 
 
 def test_a_path_as_a_commit_is_refused(tmp_path: Path, release: Path, hub: Hub, call: Callable[..., Done]) -> None:

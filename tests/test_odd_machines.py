@@ -17,19 +17,23 @@ from builders.core.limits import DiskFull, writing
 from builders.store.runs import write_run
 
 
-def write_dev_run(path: Path, order: int = 1) -> Path:
-    ids = [md5(text) for text in TEXTS[:4]][::order]
-    write_run(path, [(md5(query), [(each, -rank) for rank, each in enumerate(ids)]) for query in QUESTIONS["dev"]])
+def write_dev_run(path: Path, step: int = 1) -> Path:
+    """Rank the first four passages for both dev queries, backwards with ``step`` -1."""
+    passage_ids = [md5(text) for text in TEXTS[:4]][::step]
+    hits = [(passage_id, -rank) for rank, passage_id in enumerate(passage_ids)]
+    write_run(path, [(md5(question), hits) for question in QUESTIONS["dev"]])
     return path
 
 
-@pytest.mark.parametrize("words", ["check --release {odd}/release", "export --format trec --release {odd}/release"])
+@pytest.mark.parametrize(
+    "words", ["check --release {odd_folder}/release", "export --format trec --release {odd_folder}/release"]
+)
 def test_a_path_that_is_not_utf8_is_one_line(words: str, tmp_path: Path) -> None:
-    odd = tmp_path / os.fsdecode(b"x\xff")
-    odd.mkdir()
-    make_release(tmp_path / "release").rename(odd / "release")
+    odd_folder = tmp_path / os.fsdecode(b"x\xff")
+    odd_folder.mkdir()
+    make_release(tmp_path / "release").rename(odd_folder / "release")
     options = ["--out", str(tmp_path / "out")] if words.startswith("export") else []
-    done = run("builders", *words.format(odd=odd).split(), *options, code=1)
+    done = run("builders", *words.format(odd_folder=odd_folder).split(), *options, code=1)
     assert "a path is not UTF-8" in error_of(done) and "x\\udcff" in done.stderr
 
 
@@ -43,39 +47,43 @@ def test_a_missing_library_of_measures_is_named(
 
 @pytest.mark.parametrize("megabytes", [240, 320])
 def test_too_little_memory_for_a_library_is_one_line(megabytes: int, tmp_path: Path) -> None:
-    def limit() -> None:
+    def limit_memory() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (megabytes << 20, megabytes << 20))
 
     words = command("builders", "check", "--release", make_release(tmp_path / "release"))
-    done = subprocess.run(words, cwd=ROOT, preexec_fn=limit, capture_output=True, text=True, check=False)
-    assert error_of(Done(done.returncode, done.stdout, done.stderr)).startswith("error: not enough memory (")
-    assert "Traceback" not in done.stderr
+    process = subprocess.run(words, cwd=ROOT, preexec_fn=limit_memory, capture_output=True, text=True, check=False)
+    error_line = error_of(Done(process.returncode, process.stdout, process.stderr))
+    assert error_line.startswith("error: not enough memory (")
+    assert "Traceback" not in process.stderr
 
 
 def test_a_failed_fuse_leaves_no_weights(tmp_path: Path) -> None:
     release = make_release(tmp_path / "release")
-    runs = [write_dev_run(tmp_path / "a.run"), write_dev_run(tmp_path / "b.run", order=-1)]
-    other = tmp_path / "other.run"
-    write_run(other, [("another", [("p1", 1.0)])])
+    tune_runs = [write_dev_run(tmp_path / "a.run"), write_dev_run(tmp_path / "b.run", step=-1)]
+    foreign_run = tmp_path / "other.run"
+    write_run(foreign_run, [("another", [("p1", 1.0)])])
     words = ["fuse", "--tune", "dev", "--tune-on-these", "--release", release, "--out", tmp_path / "out.run"]
-    before = names(tmp_path)
-    done = run("baselines", *words, runs[0], other, "--tune-runs", *runs, code=1)
-    assert "the runs share no query" in done.stderr and names(tmp_path) == before
+    names_before = names(tmp_path)
+    done = run("baselines", *words, tune_runs[0], foreign_run, "--tune-runs", *tune_runs, code=1)
+    assert "the runs share no query" in done.stderr
+    assert names(tmp_path) == names_before
 
 
 def test_a_full_disk_is_named_by_the_thread_that_writes_to_it(tmp_path: Path) -> None:
-    inside, done = threading.Event(), threading.Event()
+    has_started = threading.Event()
+    may_end = threading.Event()
 
     def write_elsewhere() -> None:
         with writing(Path("/")):
-            inside.set()
-            done.wait(10)
+            has_started.set()
+            may_end.wait(10)
 
+    # While one thread writes to /, another one fails in tmp_path.
     thread = threading.Thread(target=write_elsewhere)
     thread.start()
-    inside.wait(10)
-    with pytest.raises(DiskFull) as caught, writing(tmp_path):
+    has_started.wait(10)
+    with pytest.raises(DiskFull) as error, writing(tmp_path):
         raise OSError("No space left on device")
-    done.set()
+    may_end.set()
     thread.join()
-    assert str(caught.value).startswith(f"{tmp_path}: ")
+    assert str(error.value).startswith(f"{tmp_path}: ")

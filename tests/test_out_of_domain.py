@@ -12,7 +12,7 @@ import pytest
 from commands import Done, run
 from hypothesis import given
 from hypothesis import strategies as st
-from releases import make_release, md5
+from releases import make_release, md5, passage
 
 from builders.add.squad_files import cut_article
 from builders.store.reader import Release, open_release
@@ -27,18 +27,23 @@ ANSWERS = {"11": "多休息", "12": "喝水", "21": "退烧药", "31": "多休�
 ANSWERS |= {"41": "止咳", "51": "吃软的", "61": "少喝茶"}
 
 
-def cmedqa_source(folder: Path, encoding: str) -> Path:
+def csv_bytes(rows: list[list[str]], encoding: str) -> bytes:
+    text = io.StringIO()
+    csv.writer(text).writerows(rows)
+    return text.getvalue().encode(encoding)
+
+
+def write_cmedqa(folder: Path, encoding: str) -> Path:
+    """Write the files of cMedQA2, of which one is compressed and one is in a zip archive."""
     folder.mkdir()
-
-    def table(rows: list[list[str]]) -> bytes:
-        text = io.StringIO()
-        csv.writer(text).writerows(rows)
-        return text.getvalue().encode(encoding)
-
-    questions = table([["question_id", "content"], *map(list, QUESTIONS.items())])
-    answers = table([["ans_id", "question_id", "content"], *([a, a[0], text] for a, text in ANSWERS.items())])
-    (folder / "question.csv").write_bytes(questions)
-    (folder / "answer.csv.gz").write_bytes(gzip.compress(answers))
+    question_rows = [["question_id", "content"]]
+    for question_id, text in QUESTIONS.items():
+        question_rows.append([question_id, text])
+    answer_rows = [["ans_id", "question_id", "content"]]
+    for answer_id, text in ANSWERS.items():
+        answer_rows.append([answer_id, answer_id[0], text])
+    (folder / "question.csv").write_bytes(csv_bytes(question_rows, encoding))
+    (folder / "answer.csv.gz").write_bytes(gzip.compress(csv_bytes(answer_rows, encoding)))
     with zipfile.ZipFile(folder / "dev_candidates.zip", "w") as archive:
         dev = "question_id,ans_id,cnt,label\n1,11,0,1\n1,12,1,1\n1,99,2,1\n1,41,3,0\n3,31,0,1\n3,32,1,1\n2,98,0,1\n"
         archive.writestr("dev_candidates.txt", dev)
@@ -48,83 +53,122 @@ def cmedqa_source(folder: Path, encoding: str) -> Path:
     return folder
 
 
+def read_rows(release: Release, config: str, split: str) -> list[dict[str, Any]]:
+    return list(release.table(config, split).to_pylist())
+
+
+def read_texts(release: Release, config: str, split: str) -> list[str]:
+    return [row["text"] for row in read_rows(release, config, split)]
+
+
+def read_judged_pairs(release: Release, config: str, split: str) -> list[tuple[str, str]]:
+    """Return (query id, passage id) of every judgment."""
+    return [(row["query-id"], row["corpus-id"]) for row in read_rows(release, config, split)]
+
+
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "gb18030"])
 def test_every_answer_is_a_passage_and_labels_make_the_judgments(tmp_path: Path, encoding: str) -> None:
-    base, source = make_release(tmp_path / "base"), cmedqa_source(tmp_path / "in", encoding)
+    base = make_release(tmp_path / "base")
+    source = write_cmedqa(tmp_path / "in", encoding)
     for earlier in (base, tmp_path / "out"):  # a second build in place duplicates nothing
-        words = ("--source", source, "--release", earlier, "--out", tmp_path / "out", "--format", "json")
+        words = ["--source", source, "--release", earlier, "--out", tmp_path / "out", "--format", "json"]
         done = add("cmedqa", *words)
     release = open_release(tmp_path / "out")
     assert [build.verb for build in release.manifest.builds].count("cmedqa") == 1
     assert set(open_release(base).splits()) < set(release.splits())
-    corpus = release.table("cmedqa-corpus", "corpus").to_pylist()
     texts = ["多休息", "喝水", "退烧药", "看医生", "止咳", "吃软的", "少喝茶"]
-    assert corpus == [{"_id": md5(text), "title": "", "text": text} for text in texts]
-    qrels = {
-        split: [(r["query-id"], r["corpus-id"], r["score"]) for r in release.table("cmedqa-qrels", split).to_pylist()]
-        for split in ("train", "dev", "test")
-    }
+    passages = [{"_id": md5(text), "title": "", "text": text} for text in texts]
+    assert read_rows(release, "cmedqa-corpus", "corpus") == passages
     # Questions 1 and 3 have the same text, as have answers 11 and 31. Passages 98 and 99 do not exist.
-    assert qrels["test"] == [(md5("头疼怎么办"), md5(text), 1) for text in ("多休息", "喝水", "看医生")]
-    assert qrels["dev"] == [(md5("胃疼"), md5("吃软的"), 1)]
+    headache = md5("头疼怎么办")
+    test_pairs = [(headache, md5("多休息")), (headache, md5("喝水")), (headache, md5("看医生"))]
+    assert read_judged_pairs(release, "cmedqa-qrels", "test") == test_pairs
+    assert read_judged_pairs(release, "cmedqa-qrels", "dev") == [(md5("胃疼"), md5("吃软的"))]
     # Question 6 is in no candidates file, so its answer comes from answer.csv.
-    assert qrels["train"] == [(md5("咳嗽, 有痰"), md5("止咳"), 1), (md5("失眠"), md5("少喝茶"), 1)]
-    assert release.table("cmedqa-queries", "test").to_pylist() == [{"_id": md5("头疼怎么办"), "text": "头疼怎么办"}]
+    train_pairs = [(md5("咳嗽, 有痰"), md5("止咳")), (md5("失眠"), md5("少喝茶"))]
+    assert read_judged_pairs(release, "cmedqa-qrels", "train") == train_pairs
+    for split in ("train", "dev", "test"):
+        assert all(row["score"] == 1 for row in read_rows(release, "cmedqa-qrels", split))
+    assert read_rows(release, "cmedqa-queries", "test") == [{"_id": headache, "text": "头疼怎么办"}]
     counts = json.loads(done.stdout)["read"]["test"]
     expected = {"questions": 3, "judgments": 6, "passage_missing": 2, "same_text_again": 1, "without_positive": 1}
-    assert counts == {**counts, **expected}
+    assert {name: counts[name] for name in expected} == expected
     assert "skipped 2 judgments of passages that the sources lack" in done.stderr
 
 
 @pytest.mark.slow
 def test_the_real_candidates_give_the_sizes_of_the_paper(shared_data: Path, tmp_path: Path) -> None:
     """Real candidates with made-up texts: 4,000 questions, of which two have the same text, and 7,527 positives."""
-    lists, lines = shared_data / "cmedqa2-candidates", {}
+    candidates = shared_data / "cmedqa2-candidates"
+    judged_questions: list[str] = []
+    answer_ids: set[str] = set()
     for split in ("dev", "test"):
-        with zipfile.ZipFile(lists / f"{split}_candidates.zip") as archive:
-            text = archive.read(f"{split}_candidates.txt").decode()
-        lines[split] = [line.split(",") for line in text.split("\n")[1:] if line]
-    judged = [question for question, _, _, label in lines["dev"] if label == "1"]
-    questions, answers = list(dict.fromkeys(judged)), {answer for own in lines.values() for _, answer, *_ in own}
-    assert (len(questions), len(judged)) == (4000, 7527)
-    rows = "".join(f"{q},我的第{n}个问题\n" for q, n in zip(questions, [*questions[:-1], questions[0]], strict=True))
-    (tmp_path / "question.csv").write_text(f"question_id,content\n{rows}", "gb18030")
-    rows = "".join(f"{answer},0,第{answer}个回答。\n" for answer in answers)
-    (tmp_path / "answer.csv").write_text(f"ans_id,question_id,content\n{rows}", "utf-8-sig")
-    source = (lists, tmp_path / "question.csv", tmp_path / "answer.csv")
-    add("cmedqa", "--source", *source, "--out", tmp_path / "out")
+        with zipfile.ZipFile(candidates / f"{split}_candidates.zip") as archive:
+            lines = archive.read(f"{split}_candidates.txt").decode().split("\n")[1:]
+        for line in filter(None, lines):
+            question_id, answer_id, _, label = line.split(",")
+            answer_ids.add(answer_id)
+            if split == "dev" and label == "1":
+                judged_questions.append(question_id)
+    question_ids = list(dict.fromkeys(judged_questions))
+    assert (len(question_ids), len(judged_questions)) == (4000, 7527)
+
+    question_csv = "question_id,content\n"
+    for question_id in question_ids:
+        # The last question has the text of the first one.
+        text_number = question_ids[0] if question_id == question_ids[-1] else question_id
+        question_csv += f"{question_id},我的第{text_number}个问题\n"
+    (tmp_path / "question.csv").write_text(question_csv, "gb18030")
+    answer_csv = "ans_id,question_id,content\n"
+    for answer_id in answer_ids:
+        answer_csv += f"{answer_id},0,第{answer_id}个回答。\n"
+    (tmp_path / "answer.csv").write_text(answer_csv, "utf-8-sig")
+    sources = (candidates, tmp_path / "question.csv", tmp_path / "answer.csv")
+    add("cmedqa", "--source", *sources, "--out", tmp_path / "out")
     release = open_release(tmp_path / "out")
     assert release.rows("cmedqa-queries", "test") == 3999
     assert release.rows("cmedqa-qrels", "test") == 7527
-    assert release.rows("cmedqa-corpus", "corpus") == len(answers)
+    assert release.rows("cmedqa-corpus", "corpus") == len(answer_ids)
 
 
 DOCUMENTS = {"d1": "北京市发布通知。", "d2": '“抗疫"贷款\t说明', "d3": "北京市发布通知。", "d4": "上海的措施"}
+# (document id, question); d9 does not exist.
 JUDGED = [("d1", "北京市发布了什么？"), ("d3", "北京市发布了什么？"), ("d2", "什么是贷款？")]
 JUDGED += [("d4", "上海怎么做？"), ("d9", "无"), ("d4", "几项措施？")]
 
 
-def ccovid_source(folder: Path, encoding: str, mark: str) -> Path:
+def write_ccovid(folder: Path, encoding: str, byte_order_mark: str) -> Path:
+    """Write the files of the competition."""
     folder.mkdir()
-    context = "docid\ttext\n" + "".join(f"{docid}\t{text}\n" for docid, text in DOCUMENTS.items())
-    train = "id\tdocid\tquestion\tanswer\n" + "".join(f"{n}\t{d}\t{q}\t略\n" for n, (d, q) in enumerate(JUDGED))
-    (folder / "NCPPolicies_context_20200301.csv").write_bytes((mark + context).encode(encoding))
-    (folder / "NCPPolicies_train_20200301.csv.gz").write_bytes(gzip.compress((mark + train).encode(encoding)))
+    context = f"{byte_order_mark}docid\ttext\n"
+    for document_id, text in DOCUMENTS.items():
+        context += f"{document_id}\t{text}\n"
+    train = f"{byte_order_mark}id\tdocid\tquestion\tanswer\n"
+    for number, (document_id, question) in enumerate(JUDGED):
+        train += f"{number}\t{document_id}\t{question}\t略\n"
+    (folder / "NCPPolicies_context_20200301.csv").write_bytes(context.encode(encoding))
+    (folder / "NCPPolicies_train_20200301.csv.gz").write_bytes(gzip.compress(train.encode(encoding)))
     (folder / "NCPPolicies_test.csv").write_bytes("\ufeffid\tquestion\n1\t问题\n".encode())
     return folder
 
 
-@pytest.mark.parametrize(("encoding", "mark"), [("utf-8", "\ufeff"), ("gb18030", "")])
-def test_policies_become_passages_and_every_judgment_is_kept(tmp_path: Path, encoding: str, mark: str) -> None:
-    folder = ccovid_source(tmp_path / "in", encoding, mark)
-    done = add("ccovid", "--source", folder, "--out", tmp_path / "out", "--test-size", 2, "--format", "json")
+@pytest.mark.parametrize(("encoding", "byte_order_mark"), [("utf-8", "\ufeff"), ("gb18030", "")])
+def test_policies_become_passages_and_every_judgment_is_kept(
+    tmp_path: Path, encoding: str, byte_order_mark: str
+) -> None:
+    source = write_ccovid(tmp_path / "in", encoding, byte_order_mark)
+    done = add("ccovid", "--source", source, "--out", tmp_path / "out", "--test-size", 2, "--format", "json")
     release = open_release(tmp_path / "out")
-    texts = [DOCUMENTS["d1"], DOCUMENTS["d2"], DOCUMENTS["d4"]]
-    assert [row["text"] for row in release.table("ccovid-corpus", "corpus").to_pylist()] == texts
-    pairs = {split: release.table("ccovid-qrels", split).to_pylist() for split in ("train", "test")}
-    every = {(row["query-id"], row["corpus-id"]) for rows in pairs.values() for row in rows}
-    assert every == {(md5(question), md5(DOCUMENTS[d])) for d, question in JUDGED if d in DOCUMENTS}
-    assert {split: release.rows("ccovid-queries", split) for split in pairs} == {"train": 2, "test": 2}
+    assert read_texts(release, "ccovid-corpus", "corpus") == [DOCUMENTS["d1"], DOCUMENTS["d2"], DOCUMENTS["d4"]]
+    pairs = set()
+    for split in ("train", "test"):
+        pairs.update(read_judged_pairs(release, "ccovid-qrels", split))
+        assert release.rows("ccovid-queries", split) == 2
+    expected_pairs = set()
+    for document_id, question in JUDGED:
+        if document_id in DOCUMENTS:
+            expected_pairs.add((md5(question), md5(DOCUMENTS[document_id])))
+    assert pairs == expected_pairs
     counts = json.loads(done.stdout)["read"]["all"]
     assert (counts["questions"], counts["judgments"], counts["passage_missing"]) == (5, 6, 1)
     assert "skipped 1 judgments of passages that the sources lack" in done.stderr
@@ -138,20 +182,21 @@ def test_the_real_policies_come_out_whole(shared_data: Path, tmp_path: Path) -> 
             for line in file:
                 row = json.loads(line)
                 texts[row["docid"]] = row["context"]
+    expected_pairs = set()
     with gzip.open(folder / "NCPPolicies_train_20200301.csv.gz", "rt", encoding="utf-8", newline="\n") as file:
-        rows = [line.rstrip("\n").split("\t") for line in file][1:]
-    expected = {(md5(question), md5(texts[docid])) for _, docid, question, _ in rows if docid in texts}
+        next(file)  # the header
+        for line in file:
+            _, document_id, question, _ = line.rstrip("\n").split("\t")
+            if document_id in texts:
+                expected_pairs.add((md5(question), md5(texts[document_id])))
     add("ccovid", "--source", folder, "--out", tmp_path / "out")
     release = open_release(tmp_path / "out")
-    found = [
-        (row["query-id"], row["corpus-id"])
-        for split in ("train", "test")
-        for row in release.table("ccovid-qrels", split).to_pylist()
-    ]
-    assert len(found) == len(expected)
-    assert set(found) == expected
+    pairs = read_judged_pairs(release, "ccovid-qrels", "train") + read_judged_pairs(release, "ccovid-qrels", "test")
+    assert len(pairs) == len(expected_pairs)
+    assert set(pairs) == expected_pairs
+    query_count = len({query_id for query_id, _ in expected_pairs})
     assert release.rows("ccovid-queries", "test") == 949
-    assert release.rows("ccovid-queries", "train") == len({query for query, _ in expected}) - 949 == 310
+    assert release.rows("ccovid-queries", "train") == query_count - 949 == 310
     assert release.rows("ccovid-corpus", "corpus") == len(set(texts.values())) == 593
 
 
@@ -162,87 +207,102 @@ def squad(*words: object) -> Done:
     return run("builders", "squad", *words)
 
 
-def questions(path: Path, *paragraphs: tuple[str, list[str]], **more: Any) -> Path:
-    data = []
-    for context, asked in paragraphs:
-        qas = [{"question": question, "id": "x"} | more for question in asked]
-        data.append({"title": "t", "paragraphs": [{"id": "p", "context": context, "qas": qas}]})
-    content = json.dumps({"version": "v1", "data": data}, ensure_ascii=False).encode()
+def write_squad(path: Path, *paragraphs: tuple[str, list[str]], **question_fields: Any) -> Path:
+    """Write a SQuAD file of (paragraph, its questions), compressed if the name ends in .gz."""
+    articles = []
+    for context, questions in paragraphs:
+        qas = []
+        for question in questions:
+            qas.append({"question": question, "id": "x"} | question_fields)
+        articles.append({"title": "t", "paragraphs": [{"id": "p", "context": context, "qas": qas}]})
+    content = json.dumps({"version": "v1", "data": articles}, ensure_ascii=False).encode()
     path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
     return path
 
 
-def rows(release: Release, config: str, split: str) -> list[dict[str, Any]]:
-    return list(release.table(config, split).to_pylist())
-
-
 def test_a_release_of_questions_and_distractors(tmp_path: Path) -> None:
-    asked = ["长城在哪里？", "什么时候建的？"]
-    train = questions(tmp_path / "train.json.gz", (CONTEXTS[0], asked), (CONTEXTS[1], ["有多长？", "  ", asked[1]]))
-    dev = questions(tmp_path / "dev.json", (CONTEXTS[2], ["泰山在哪里？", "有多长？"]))
+    where, when, length = ["长城在哪里？", "什么时候建的？", "有多长？"]
+    train = write_squad(tmp_path / "train.json.gz", (CONTEXTS[0], [where, when]), (CONTEXTS[1], [length, "  ", when]))
+    dev = write_squad(tmp_path / "dev.json", (CONTEXTS[2], ["泰山在哪里？", length]))
     news = tmp_path / "news.gz"
     # The second line is a known paragraph. U+2028 does not end a line.
     news.write_bytes(gzip.compress(f"第一条\u2028新闻。{'后' * 300}。尾\n\n{CONTEXTS[1]}\n第二条新闻。\n".encode()))
     out = tmp_path / "out"
     squad("--train", train, "--dev", dev, "--passages", news, "--out", out)
     release = open_release(out)
-    texts = [*CONTEXTS, f"第一条\u2028新闻。{'后' * 300}。", "第二条新闻。"]
-    assert rows(release, "corpus", "corpus") == [{"_id": md5(text), "title": "", "text": text} for text in texts]
+    passages = []
+    for text in [*CONTEXTS, f"第一条\u2028新闻。{'后' * 300}。", "第二条新闻。"]:
+        passages.append({"_id": md5(text), "title": "", "text": text})
+    assert read_rows(release, "corpus", "corpus") == passages
     # A question in both splits stays in dev. Equal questions share their paragraphs.
-    assert [row["text"] for row in rows(release, "queries", "train")] == asked
-    assert [row["text"] for row in rows(release, "queries", "dev")] == ["泰山在哪里？", "有多长？"]
-    judged = {(row["query-id"], row["corpus-id"]) for row in rows(release, "qrels", "train")}
-    assert judged == {(md5(q), md5(c)) for q, c in ((asked[0], CONTEXTS[0]), *((asked[1], c) for c in CONTEXTS[:2]))}
-    joined = rows(release, "train", "train")[1]
-    assert (joined["query"], joined["negative_passages"]) == (asked[1], [])
-    assert joined["positive_passages"] == [{"docid": md5(c), "title": "", "text": c} for c in CONTEXTS[:2]]
+    assert read_texts(release, "queries", "train") == [where, when]
+    assert read_texts(release, "queries", "dev") == ["泰山在哪里？", length]
+    assert set(read_judged_pairs(release, "qrels", "train")) == {
+        (md5(where), md5(CONTEXTS[0])),
+        (md5(when), md5(CONTEXTS[0])),
+        (md5(when), md5(CONTEXTS[1])),
+    }
+    joined_row = read_rows(release, "train", "train")[1]
+    assert (joined_row["query"], joined_row["negative_passages"]) == (when, [])
+    assert joined_row["positive_passages"] == [passage(text) for text in CONTEXTS[:2]]
     assert "published by Baidu" not in (out / "README.md").read_text("utf-8")
     run("builders", "check", "--release", out)
 
 
 @given(st.text("一二。！？”!，", min_size=1).filter(str.strip), st.integers(1, 9))
 def test_cutting_loses_nothing(article: str, min_chars: int) -> None:
-    every = cut_article(article, "all", min_chars)
-    assert "".join(every) == article
-    assert all(len(text) >= min_chars for text in every[:-1])
-    assert cut_article(article, "head", min_chars) == every[:1] and cut_article(article, "whole", 1) == [article]
+    parts = cut_article(article, "all", min_chars)
+    assert "".join(parts) == article
+    assert all(len(part) >= min_chars for part in parts[:-1])
+    assert cut_article(article, "head", min_chars) == parts[:1]
+    assert cut_article(article, "whole", 1) == [article]
+
+
+def test_an_article_is_cut_after_the_closing_quote() -> None:
     assert cut_article("一二三。四五！”六七八九十。", "all", 6) == ["一二三。四五！”", "六七八九十。"]
 
 
 def test_some_of_the_dev_questions(tmp_path: Path) -> None:
-    asked = [f"第{number}个问题？" for number in range(20)]
-    dev = questions(tmp_path / "dev.json", *((f"{number}号段落。", [asked[number]]) for number in range(20)))
-    found = []
+    questions = [f"第{number}个问题？" for number in range(20)]
+    paragraphs = [(f"{number}号段落。", [question]) for number, question in enumerate(questions)]
+    dev = write_squad(tmp_path / "dev.json", *paragraphs)
+    samples = []
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):
         squad("--dev", dev, "--out", tmp_path / name, "--dev-size", 5, "--seed", seed)
         release = open_release(tmp_path / name)
-        assert release.rows("corpus", "corpus") == 20 and release.rows("qrels", "dev") == 5
-        found.append([row["text"] for row in rows(release, "queries", "dev")])
-    assert found[0] == sorted(found[0], key=asked.index) == found[1] != found[2]
+        assert release.rows("corpus", "corpus") == 20
+        assert release.rows("qrels", "dev") == 5
+        samples.append(read_texts(release, "queries", "dev"))
+    assert samples[0] == samples[1] != samples[2]
+    assert samples[0] == sorted(samples[0], key=questions.index)
 
 
 def test_impossible_questions_and_zip_archives(tmp_path: Path) -> None:
-    plain = questions(tmp_path / "a.json", (CONTEXTS[0], ["答得了吗？"]))
-    bad = questions(tmp_path / "b.json", (CONTEXTS[1], ["答不了？"]), is_impossible=True)
+    possible = write_squad(tmp_path / "a.json", (CONTEXTS[0], ["答得了吗？"]))
+    impossible = write_squad(tmp_path / "b.json", (CONTEXTS[1], ["答不了？"]), is_impossible=True)
     with zipfile.ZipFile(tmp_path / "both.zip", "w") as archive:
-        for path in (plain, bad):
-            archive.write(path, path.name)
+        archive.write(possible, possible.name)
+        archive.write(impossible, impossible.name)
     done = squad("--test", tmp_path / "both.zip", "--out", tmp_path / "out")
     release = open_release(tmp_path / "out")
-    assert [row["text"] for row in rows(release, "queries", "test")] == ["答得了吗？"]
+    assert read_texts(release, "queries", "test") == ["答得了吗？"]
     assert release.rows("corpus", "corpus") == 2  # the paragraph stays as a distractor
     assert "skipped 1 questions that are marked is_impossible" in done.stderr
 
 
 def test_the_real_files_give_their_known_counts(shared_data: Path, tmp_path: Path) -> None:
-    cmrc, drcd, news = (shared_data / name for name in ("cmrc2018", "drcd", "crud-news"))
-    argv = ["--train", cmrc / "train.json.gz", "--dev", cmrc / "dev.json.gz", "--test", drcd / "DRCD_test.json.gz"]
-    part = news / "documents_dup_part_1_part_1.gz"
-    stats = json.loads(squad(*argv, "--passages", part, "--out", tmp_path / "out", "--format", "json").stdout)
+    cmrc = shared_data / "cmrc2018"
+    drcd_test = shared_data / "drcd" / "DRCD_test.json.gz"
+    news = shared_data / "crud-news" / "documents_dup_part_1_part_1.gz"
+    words = ["--train", cmrc / "train.json.gz", "--dev", cmrc / "dev.json.gz", "--test", drcd_test]
+    words += ["--passages", news, "--out", tmp_path / "out", "--format", "json"]
+    stats = json.loads(squad(*words).stdout)
     # 10,142 and 3,219 questions with a paragraph each; equal questions are one query.
-    assert stats["main"]["read"]["train"]["judgments"] == stats["table3"]["train"]["positive_passages"] == 10_142
+    assert stats["main"]["read"]["train"]["judgments"] == 10_142
+    assert stats["table3"]["train"]["positive_passages"] == 10_142
     assert stats["table3"]["dev"]["positive_passages"] == 3_219
     assert stats["table3"]["test"]["positive_passages"] == 3_493
-    lines = {line for line in gzip.decompress(part.read_bytes()).decode().split("\n") if line.strip()}
-    paragraphs = 2_403 + 848 + 1_000
-    assert 0 <= paragraphs + len(lines) - stats["collections"]["corpus"]["passages"] < 10  # equal passages are merged
+    lines = {line for line in gzip.decompress(news.read_bytes()).decode().split("\n") if line.strip()}
+    paragraph_count = 2_403 + 848 + 1_000
+    # Equal passages are merged.
+    assert 0 <= paragraph_count + len(lines) - stats["collections"]["corpus"]["passages"] < 10

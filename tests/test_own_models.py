@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from commands import ROOT, run_python
+from commands import ROOT, run_python, tree
 from releases import QUESTIONS, TEXTS, make_release, md5
 from scipy import sparse
 from sentence_transformers import CrossEncoder, SentenceTransformer, SparseEncoder
@@ -20,6 +20,7 @@ from tiny_models import write_cross, write_dual
 from baselines import Encoder, InputError, QueryPassageEncoder, Reranker, evaluate, fuse, search
 from baselines.retrieve import exact_search
 from baselines.retrieve.any_model import run_model
+from baselines.retrieve.encoder import TextEncoder
 from builders.core.errors import log
 from builders.store.reader import open_release
 
@@ -28,9 +29,24 @@ QUERY = md5(QUESTIONS["dev"][0])
 Run = dict[str, dict[str, float]]
 
 
+COUNTED_CHARACTERS = "高铁票手机水北京饺子"
+
+
 def encode(texts: list[str]) -> np.ndarray:
-    """Return a vector for each text: the counts of a few characters, and 1."""
-    return np.array([[1.0, *map(text.count, "高铁票手机水北京饺子")] for text in texts])
+    """Return a vector for each text: 1, and the counts of a few characters."""
+    vectors = np.ones((len(texts), 1 + len(COUNTED_CHARACTERS)))
+    for row, text in enumerate(texts):
+        vectors[row, 1:] = [text.count(character) for character in COUNTED_CHARACTERS]
+    return vectors
+
+
+def score_by_length(pairs: list[tuple[str, str]]) -> list[int]:
+    """Re-rank by the length of the passages."""
+    return [len(text) for _, text in pairs]
+
+
+def encode_as_zeros(texts: list[str]) -> np.ndarray:
+    return encode(texts) * 0
 
 
 @pytest.fixture
@@ -38,7 +54,8 @@ def release(tmp_path: Path) -> Path:
     return make_release(tmp_path / "release")
 
 
-def orders(run: Run) -> dict[str, list[str]]:
+def order_of(run: Run) -> dict[str, list[str]]:
+    """Return the ranked passage ids of each query."""
     return {query_id: list(scores) for query_id, scores in run.items()}
 
 
@@ -47,131 +64,149 @@ def test_an_encoder_may_return_the_same_buffer_at_each_call(dtype: Any, sample_r
     is_tensor = isinstance(dtype, torch.dtype)
     buffer = torch.zeros(4_096, 97, dtype=dtype) if is_tensor else np.zeros((4_096, 97), dtype)
 
-    def counts(texts: list[str]) -> np.ndarray:
-        return np.array([np.bincount([ord(character) % 97 for character in text], minlength=97) for text in texts])
+    def count_characters(texts: list[str]) -> np.ndarray:
+        counts = np.zeros((len(texts), 97), int)
+        for row, text in enumerate(texts):
+            for character in text:
+                counts[row, ord(character) % 97] += 1
+        return counts
 
-    def into_the_buffer(texts: list[str]) -> Any:
-        vectors = counts(texts)
-        buffer[: len(texts)] = torch.tensor(vectors) if is_tensor else vectors
+    def encode_into_the_buffer(texts: list[str]) -> Any:
+        counts = count_characters(texts)
+        buffer[: len(texts)] = torch.tensor(counts) if is_tensor else counts
         return buffer[: len(texts)]
 
-    assert search(into_the_buffer, sample_release, top_k=50) == search(counts, sample_release, top_k=50)
+    run = search(encode_into_the_buffer, sample_release, top_k=50)
+    assert run == search(count_characters, sample_release, top_k=50)
 
 
 def test_engines_reserve_memory_for_the_passages_alone(release: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    counts: list[int] = []
+    hit_counts: list[int] = []
 
     class CountingEngine(exact_search.FaissEngine):
         def __init__(self, queries: Any, count: int, device: str = "cpu") -> None:
-            counts.append(count)
+            hit_counts.append(count)
             super().__init__(queries, count, device)
 
     monkeypatch.setattr(exact_search, "FaissEngine", CountingEngine)
-    found = search(encode, release, top_k=20_000_000)
-    assert counts == [len(TEXTS)] and found == search(encode, release, top_k=len(TEXTS))
+    run = search(encode, release, top_k=20_000_000)
+    assert hit_counts == [len(TEXTS)]
+    assert run == search(encode, release, top_k=len(TEXTS))
 
 
 def test_a_reranker_may_return_the_same_buffer_at_each_call(release: Path) -> None:
     buffer = np.zeros(100)
 
     def predict(pairs: list[tuple[str, str]]) -> Any:
-        buffer[: len(pairs)] = [len(text) for _, text in pairs]
+        buffer[: len(pairs)] = score_by_length(pairs)
         return buffer[: len(pairs)]
 
-    first = search("bm25", release)
-    plain = search(lambda pairs: [len(text) for _, text in pairs], release, run=first)
-    assert search(predict, release, run=first, batch_size=2) == plain
+    first_run = search("bm25", release)
+    expected = search(score_by_length, release, run=first_run)
+    assert search(predict, release, run=first_run, batch_size=2) == expected
 
 
 @pytest.mark.parametrize("scale", [1e20, 2.0**60, 1e-8, 1e-20, 1e-300, 1e300])
 def test_a_factor_changes_no_ranking(scale: float, sample_release: Path) -> None:
-    plain = search(encode, sample_release)
-    scaled = search(lambda texts: encode(texts) * scale, sample_release)
-    assert evaluate(scaled, sample_release)["MRR@10"] == evaluate(plain, sample_release)["MRR@10"]
-    if 1e-30 < scale < 1e30:  # dot products are stored in 32 bits
-        plain = search(encode, sample_release, similarity="dot")
-        scaled = search(lambda texts: encode(texts) * scale, sample_release, similarity="dot")
-        figures = [evaluate(run, sample_release)["MRR@10"] for run in (plain, scaled)]
-        assert figures[0] == figures[1] > 0
-        best = max(scaled[QUERY].values()) if QUERY in scaled else max(next(iter(scaled.values())).values())
-        assert best > 0
+    plain_run = search(encode, sample_release)
+    scaled_run = search(lambda texts: encode(texts) * scale, sample_release)
+    assert evaluate(scaled_run, sample_release)["MRR@10"] == evaluate(plain_run, sample_release)["MRR@10"]
 
 
-@pytest.mark.parametrize(("query_scale", "scale"), [(1e300, 1e30), (1e-300, 1e-29), (1e-300, 1e30), (1, 1e-34)])
+@pytest.mark.parametrize("scale", [1e20, 2.0**60, 1e-8, 1e-20])  # dot products are stored in 32 bits
+def test_a_factor_changes_no_ranking_by_dot_products(scale: float, sample_release: Path) -> None:
+    plain_run = search(encode, sample_release, similarity="dot")
+    scaled_run = search(lambda texts: encode(texts) * scale, sample_release, similarity="dot")
+    plain_figure = evaluate(plain_run, sample_release)["MRR@10"]
+    assert evaluate(scaled_run, sample_release)["MRR@10"] == plain_figure > 0
+    first_scores = next(iter(scaled_run.values()))
+    assert max(first_scores.values()) > 0
+
+
+def encode_scaled(factor: float) -> Callable[[list[str]], Any]:
+    """Return an encoder whose vectors are multiplied by ``factor``. No two dimensions are equal."""
+    return lambda texts: (encode(texts) + 1e-3 * np.arange(11)) * factor
+
+
+@pytest.mark.parametrize(("query_scale", "scale"), [(1e300, 1e30), (1e-300, 1e-29), (1e-300, 1e30)])
 def test_dot_products_keep_their_order_beyond_64_bits(query_scale: float, scale: float, sample_release: Path) -> None:
-    def scaled(factor: float) -> Callable[[list[str]], Any]:
-        return lambda texts: (encode(texts) + 1e-3 * np.arange(11)) * factor
-
-    model = SimpleNamespace(encode_query=scaled(query_scale), encode_document=scaled(scale))
-    if scale < 1e-31:  # 32 bits hold such numbers, but with fewer digits
-        with pytest.raises(InputError, match="SimpleNamespace: the vectors have numbers that are too small"):
-            search(model, sample_release, similarity="dot")
-        return
-    plain = search(scaled(1), sample_release, similarity="dot")
+    model = SimpleNamespace(encode_query=encode_scaled(query_scale), encode_document=encode_scaled(scale))
+    plain_run = search(encode_scaled(1), sample_release, similarity="dot")
     run = search(model, sample_release, similarity="dot")
-    top_ranks = [[*ids][:10] for ids in run.values()]
-    assert top_ranks == [[*ids][:10] for ids in plain.values()]
+    assert [list(scores)[:10] for scores in run.values()] == [list(scores)[:10] for scores in plain_run.values()]
+
+
+def test_numbers_that_32_bits_hold_with_fewer_digits_are_refused(sample_release: Path) -> None:
+    model = SimpleNamespace(encode_query=encode_scaled(1), encode_document=encode_scaled(1e-34))
+    with pytest.raises(InputError, match="SimpleNamespace: the vectors have numbers that are too small"):
+        search(model, sample_release, similarity="dot")
 
 
 def test_a_passage_of_large_numbers_takes_no_digits_from_the_others(sample_release: Path) -> None:
-    rows = open_release(sample_release).texts("corpus", "corpus")
-    outlier = next(iter(rows.values()))
+    passages = open_release(sample_release).texts("corpus", "corpus")
+    outlier = next(iter(passages.values()))
 
-    def passages(texts: list[str]) -> Any:
+    def encode_passages(texts: list[str]) -> Any:
         vectors = np.zeros((len(texts), 3))
         vectors[:, 0] = [1 + len(text) / 1000 for text in texts]
         vectors[:, 1] = [1e38 if text == outlier else 0 for text in texts]
         return vectors * [1e-5, 1, 1]
 
-    model = SimpleNamespace(encode_query=lambda texts: [[1.0, 0, 0]] * len(texts), encode_document=passages)
+    model = SimpleNamespace(encode_query=lambda texts: [[1.0, 0, 0]] * len(texts), encode_document=encode_passages)
     for scores in search(model, sample_release, similarity="dot", top_k=100).values():
-        lengths = [len(rows[passage_id]) for passage_id in scores]
+        lengths = [len(passages[passage_id]) for passage_id in scores]
         assert lengths == sorted(lengths, reverse=True)
-        assert len({*scores.values()}) == len({*lengths})
+        assert len(set(scores.values())) == len(set(lengths))
 
 
 def test_zeros_are_not_kept(release: Path, tmp_path: Path) -> None:
-    first = encode(["水"]) > 0  # a constant, and one character
+    model_is_mended = False
 
     def zeros_then_vectors(texts: list[str]) -> Any:
-        return np.where(first, encode(texts), 0) * [bool(is_mended), *[0] * 10]
+        vectors = np.zeros((len(texts), 11))
+        vectors[:, 0] = model_is_mended
+        return vectors
 
-    is_mended = list[bool]()
     with pytest.raises(InputError, match="found only zeros for all passages"):
         search(zeros_then_vectors, release, index=tmp_path / "index", similarity="dot")
-    is_mended.append(True)
+    model_is_mended = True
     run = search(zeros_then_vectors, release, index=tmp_path / "index", similarity="dot")
-    assert {*run[QUERY].values()} == {1.0}
+    assert set(run[QUERY].values()) == {1.0}
 
 
 @pytest.mark.parametrize("scale", [1e-300, 1e300, 2.0**60, -1e300])
 def test_scores_of_a_reranker_keep_64_bits(scale: float, release: Path) -> None:
-    first = search("bm25", release)
+    first_run = search("bm25", release)
+    sign = 1 if scale > 0 else -1
 
     def predict(pairs: list[tuple[str, str]]) -> list[float]:
         return [scale * len(text) for _, text in pairs]
 
-    def lengths(pairs: list[tuple[str, str]]) -> list[int]:
-        return [(1 if scale > 0 else -1) * len(text) for _, text in pairs]
+    def predict_signs(pairs: list[tuple[str, str]]) -> list[int]:
+        return [sign * len(text) for _, text in pairs]
 
-    assert orders(search(predict, release, run=first)) == orders(search(lengths, release, run=first))
+    expected = search(predict_signs, release, run=first_run)
+    assert order_of(search(predict, release, run=first_run)) == order_of(expected)
     for top_k in (1, 2):  # the passages behind top_k follow in their old order, at any magnitude
-        run = search(predict, release, run=first, top_k=top_k)
+        run = search(predict, release, run=first_run, top_k=top_k)
         for query_id, scores in run.items():
-            assert list(scores)[top_k:] == list(first[query_id])[top_k:]
-            assert len({*scores.values()}) == len(scores)
+            assert list(scores)[top_k:] == list(first_run[query_id])[top_k:]
+            assert len(set(scores.values())) == len(scores)
 
 
-def test_integers_beyond_a_float_keep_their_order(release: Path) -> None:
-    first = {QUERY: [*open_release(release).texts("corpus", "corpus")]}
-    lengths = search(lambda pairs: [len(text) for _, text in pairs], release, run=first)
-    models: list[Callable[[Any], Any]] = [
-        lambda pairs: [2**60 + len(text) for _, text in pairs],
-        lambda pairs: torch.tensor([2**60 + len(text) for _, text in pairs]),
-        lambda pairs: [2**63 - 18 + len(text) for _, text in pairs],  # NumPy has other types from 2**63 on
-    ]
-    for model in models:
-        assert orders(search(model, release, run=first, batch_size=1)) == orders(lengths)
+@pytest.mark.parametrize(
+    ("offset", "convert"),
+    [(2**60, list), (2**60, torch.tensor), (2**63 - 18, list)],  # NumPy has other types from 2**63 on
+    ids=["list", "tensor", "list near 2**63"],
+)
+def test_integers_beyond_a_float_keep_their_order(offset: int, convert: Callable[[Any], Any], release: Path) -> None:
+    first_run = {QUERY: list(open_release(release).texts("corpus", "corpus"))}
+    expected = search(score_by_length, release, run=first_run)
+
+    def predict(pairs: list[tuple[str, str]]) -> Any:
+        return convert([offset + length for length in score_by_length(pairs)])
+
+    assert order_of(search(predict, release, run=first_run, batch_size=1)) == order_of(expected)
 
 
 @pytest.mark.parametrize("factor", [np.longdouble("1e4000"), np.longdouble("1e-4000")])
@@ -188,19 +223,19 @@ def test_a_sparse_encoder_is_compared_by_its_own_similarity(release: Path, tmp_p
         assert scores == pytest.approx(hits, rel=1e-4)
 
 
-def test_vectors_of_zeros_are_refused_or_counted(release: Path, caplog: pytest.LogCaptureFixture) -> None:
-    for model in (
-        lambda texts: encode(texts) * 0,
-        SimpleNamespace(encode_query=encode, encode=lambda t: encode(t) * 0),
-    ):
+def test_vectors_of_zeros_are_refused(release: Path) -> None:
+    for model in (encode_as_zeros, SimpleNamespace(encode_query=encode, encode=encode_as_zeros)):
         with pytest.raises(InputError, match="expected vectors, found only zeros for all passages"):
             search(model, release)
     with pytest.raises(InputError, match="found only zeros for all queries"):
-        search(SimpleNamespace(encode_query=lambda texts: encode(texts) * 0, encode_document=encode), release)
+        search(SimpleNamespace(encode_query=encode_as_zeros, encode_document=encode), release)
+
+
+def test_some_vectors_of_zeros_are_counted(release: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, log.name)
-    without_first = [[0.0, 0.0] if text == TEXTS[0] else [1.0, float(len(text))] for text in TEXTS]
-    by_text = dict(zip(TEXTS, without_first, strict=True))
-    search(lambda texts: [by_text.get(text, [1.0, 1.0]) for text in texts], release)
+    vectors = {text: [1.0, float(len(text))] for text in TEXTS}
+    vectors[TEXTS[0]] = [0.0, 0.0]
+    search(lambda texts: [vectors.get(text, [1.0, 1.0]) for text in texts], release)
     assert f"1 of {len(TEXTS)} passages have a vector of zeros" in caplog.text
 
 
@@ -239,17 +274,24 @@ class OtherTensor:
     ],
 )
 def test_usual_arrays_are_accepted(convert: Callable[[Any], Any], release: Path) -> None:
-    def whole(texts: list[str]) -> Any:
+    def encode_as_bits(texts: list[str]) -> Any:
         return np.minimum(encode(texts), 1)  # numbers that truth values have, too
 
-    assert search(lambda texts: convert(whole(texts)), release) == search(whole, release)
+    assert search(lambda texts: convert(encode_as_bits(texts)), release) == search(encode_as_bits, release)
 
 
 HUGE = np.longdouble("1e4000")
 
 
-async def not_a_function(texts: list[str]) -> Any:
+async def encode_later(texts: list[str]) -> Any:
     return encode(texts)
+
+
+def clear_the_texts(texts: list[str]) -> Any:
+    """Return too few vectors, and hide that by emptying the list of texts."""
+    vectors = encode(texts)[1:]
+    texts.clear()
+    return vectors
 
 
 @pytest.mark.parametrize(
@@ -273,8 +315,8 @@ async def not_a_function(texts: list[str]) -> Any:
         (lambda texts: torch.tensor(encode(texts) + 1j), r"shape \(2, 11\) and dtype complex128"),
         (lambda texts: encode(texts).astype(np.longdouble) * HUGE, "expected numbers that 64 bits can hold"),
         (lambda texts: encode(texts).astype(np.longdouble) / HUGE, "expected numbers that 64 bits can hold"),
-        (lambda texts: (encode(texts)[1:], texts.clear())[0], r"expected an array of shape \(2, dimensions\)"),
-        (not_a_function, "found a coroutine; pass a function that is not async"),
+        (clear_the_texts, r"expected an array of shape \(2, dimensions\)"),
+        (encode_later, "found a coroutine; pass a function that is not async"),
         (3, "expected a function of a list of texts, an object with encode, .* found int"),
         ([], "found list"),
         (SimpleNamespace(encode_query=encode), "found SimpleNamespace"),
@@ -292,10 +334,11 @@ def test_what_is_no_encoder_is_one_error(model: Any, problem: str, release: Path
 
 def test_a_cross_encoder_needs_a_run(release: Path, tmp_path: Path) -> None:
     model = CrossEncoder(str(write_cross(tmp_path / "cross")), device="cpu")
+    assert isinstance(model, Reranker) and not isinstance(model, Encoder)
     with pytest.raises(InputError, match="CrossEncoder scores pairs; name the run to re-rank by run=RUN"):
         evaluate(model, release)
-    assert isinstance(model, Reranker) and not isinstance(model, Encoder)
-    assert {*search(model, release, run=search("bm25", release))} == {*search("bm25", release)}
+    first_run = search("bm25", release)
+    assert search(model, release, run=first_run).keys() == first_run.keys()
 
 
 def test_protocols_say_what_a_model_is() -> None:
@@ -305,59 +348,69 @@ def test_protocols_say_what_a_model_is() -> None:
 
 
 def test_an_error_of_the_model_is_passed_on(release: Path) -> None:
-    def fails(texts: list[str]) -> Any:
+    def fail(texts: list[str]) -> Any:
         raise KeyError("the user's own error")
 
     with pytest.raises(KeyError, match="the user's own error"):
-        search(fails, release)
+        search(fail, release)
 
 
 @pytest.mark.parametrize("error", [ConnectionError("429"), None])
 def test_a_failure_loses_only_the_texts_of_its_call(
     error: Exception | None, sample_release: Path, tmp_path: Path
 ) -> None:
-    index, encoded = tmp_path / "index", list[str]()
+    index = tmp_path / "index"
+    passages = list(open_release(sample_release).texts("corpus", "corpus").values())
+    encoded_texts: list[str] = []
     stop_at = 300  # of 383 passages
+    has_failed = False
 
-    def fails_once(texts: list[str]) -> Any:
-        if stop_at < len(encoded) and index not in resumed:
-            resumed.append(index)
+    def fail_once(texts: list[str]) -> Any:
+        nonlocal has_failed
+        if len(encoded_texts) > stop_at and not has_failed:
+            has_failed = True
             if error:
                 raise error
             return encode(texts) * np.nan
-        encoded.extend(texts)
+        encoded_texts.extend(texts)
         return encode(texts)
 
-    resumed: list[Path] = []
     with pytest.raises((ConnectionError, InputError)):
-        search(fails_once, sample_release, index=index, batch_size=64)
-    before = len(encoded)
-    run = search(fails_once, sample_release, index=index, batch_size=64)
-    passages = [*open_release(sample_release).texts("corpus", "corpus").values()]
-    again = [text for text in encoded[before:] if text in passages]
-    assert before > stop_at and len(again) <= len(passages) - 256
+        search(fail_once, sample_release, index=index, batch_size=64)
+    count_before = len(encoded_texts)
+    run = search(fail_once, sample_release, index=index, batch_size=64)
+    encoded_later = [text for text in encoded_texts[count_before:] if text in passages]
+    assert count_before > stop_at
+    assert len(encoded_later) <= len(passages) - 256
     assert run == search(encode, sample_release)
-    encoded.clear()
-    assert search(fails_once, sample_release, "test", index=index, batch_size=64)
-    assert not {*encoded} & {*passages}  # another split encodes only its queries
+    # Another split encodes only its queries.
+    encoded_texts.clear()
+    assert search(fail_once, sample_release, "test", index=index, batch_size=64)
+    assert not set(encoded_texts) & set(passages)
 
 
 def test_searches_and_rerankings_share_their_vectors(sample_release: Path, tmp_path: Path) -> None:
-    passages = {*open_release(sample_release).texts("corpus", "corpus").values()}
-    encoded = list[str]()
+    passages = set(open_release(sample_release).texts("corpus", "corpus").values())
+    encoded_passages: list[str] = []
 
-    def count(texts: list[str]) -> Any:
-        encoded.extend(text for text in texts if text in passages)
+    def encode_and_record(texts: list[str]) -> Any:
+        encoded_passages.extend(text for text in texts if text in passages)
         return encode(texts)
 
-    model = SimpleNamespace(encode=count)
-    short, long = (search("bm25", sample_release, top_k=top_k) for top_k in (5, 10))
-    candidates = [{passage_id for hits in run.values() for passage_id in hits} for run in (short, long)]
-    new_counts = [len(candidates[0]), len(candidates[1] - candidates[0]), len(passages) - len(candidates[1]), 0, 0]
-    for run, new_count in zip([short, long, None, long, None], new_counts, strict=True):
-        encoded.clear()
-        hits = search(model, sample_release, run=run, index=tmp_path / "index")
-        assert len(encoded) == new_count
+    def candidates_of(run: Run) -> set[str]:
+        return set().union(*run.values())
+
+    short_run = search("bm25", sample_release, top_k=5)
+    long_run = search("bm25", sample_release, top_k=10)
+    short_count = len(candidates_of(short_run))
+    long_count = len(candidates_of(short_run) | candidates_of(long_run))
+    # (the run to re-rank, or None to search; the number of passages that are new)
+    calls = [(short_run, short_count), (long_run, long_count - short_count), (None, len(passages) - long_count)]
+    calls += [(long_run, 0), (None, 0)]
+    for run, new_count in calls:
+        encoded_passages.clear()
+        hits = search(SimpleNamespace(encode=encode_and_record), sample_release, run=run, index=tmp_path / "index")
+        assert len(encoded_passages) == new_count
         assert hits == search(SimpleNamespace(encode=encode), sample_release, run=run)
 
 
@@ -365,34 +418,36 @@ def test_an_index_replaces_no_release_and_no_index_of_a_named_model(release: Pat
     dual = SentenceTransformer(str(write_dual(tmp_path / "model")), device="cpu")
     search(dual, release, index=tmp_path / "index")
     for folder in (release, tmp_path / "index"):
-        files = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+        files_before = tree(folder)
         with pytest.raises(InputError, match="exists and is not an index of an own encoder"):
             search(encode, release, index=folder)
-        assert files == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+        assert tree(folder) == files_before
 
 
-def test_a_run_reuses_the_vectors_of_a_run_over_candidates(release: Path, tmp_path: Path) -> None:
-    model, on_cpu = write_dual(tmp_path / "model"), {"device": "cpu", "dtype": "fp32"}
-    fresh = run_model(model, release, index=tmp_path / "fresh", **on_cpu)
-    first = search("bm25", release, top_k=2)
-    over = run_model(model, release, over=first, index=tmp_path / "index", **on_cpu)
-    assert 0 < over.manifest["passages_encoded"] < len(TEXTS)
-    encoded: list[int] = []
-    from baselines.retrieve.encoder import TextEncoder
+def test_a_run_reuses_the_vectors_of_a_run_over_candidates(
+    release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = write_dual(tmp_path / "model")
+    fresh_run = run_model(model, release, index=tmp_path / "fresh", device="cpu", dtype="fp32")
+    candidates = search("bm25", release, top_k=2)
+    index = tmp_path / "index"
+    over_candidates = run_model(model, release, over=candidates, index=index, device="cpu", dtype="fp32")
+    candidate_count = over_candidates.manifest["passages_encoded"]
+    assert 0 < candidate_count < len(TEXTS)
+    encoded_counts: list[int] = []
+    original_encode = TextEncoder.encode
 
-    original = TextEncoder.encode
+    def count_and_encode(self: Any, texts: Any) -> Any:
+        encoded_counts.append(len(texts))
+        return original_encode(self, texts)
 
-    def count(self: Any, texts: Any) -> Any:
-        encoded.append(len(texts))
-        return original(self, texts)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TextEncoder, "encode", count)
-        whole = run_model(model, release, index=tmp_path / "index", **on_cpu)
-    assert encoded[0] == len(TEXTS) - over.manifest["passages_encoded"]
-    assert whole.rankings == fresh.rankings
-    for query_id, hits in whole.hits.items():
-        assert [score for _, score in hits] == pytest.approx([score for _, score in fresh.hits[query_id]], abs=1e-3)
+    monkeypatch.setattr(TextEncoder, "encode", count_and_encode)
+    full_run = run_model(model, release, index=index, device="cpu", dtype="fp32")
+    assert encoded_counts[0] == len(TEXTS) - candidate_count
+    assert full_run.rankings == fresh_run.rankings
+    for query_id, hits in full_run.hits.items():
+        fresh_scores = [score for _, score in fresh_run.hits[query_id]]
+        assert [score for _, score in hits] == pytest.approx(fresh_scores, abs=1e-3)
 
 
 @pytest.mark.slow
@@ -421,9 +476,10 @@ except InputError as error:
 print(json.dumps([run, over, pairs, evaluate(fuse([run, words]), {str(release)!r}), missing]))
 """
     environment = {"PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(tmp_path / "cache"), "HF_HUB_OFFLINE": "1"}
-    run, over, pairs, figures, missing = run_python(code, tmp_path / "work", environment)
-    words = search("bm25", release)
-    assert run == search(encode, release) and over == search(SimpleNamespace(encode=encode), release, run=words)
-    assert pairs == search(lambda pairs: [len(text) for _, text in pairs], release, run=words)
-    assert figures == evaluate(fuse([run, words]), release)
-    assert re.fullmatch(r"\w+ is not installed: pip install .*\[models\]\"", missing)
+    run, reranked, by_length, figures, error_line = run_python(code, tmp_path / "work", environment)
+    bm25_run = search("bm25", release)
+    assert run == search(encode, release)
+    assert reranked == search(SimpleNamespace(encode=encode), release, run=bm25_run)
+    assert by_length == search(score_by_length, release, run=bm25_run)
+    assert figures == evaluate(fuse([run, bm25_run]), release)
+    assert re.fullmatch(r"\w+ is not installed: pip install .*\[models\]\"", error_line)

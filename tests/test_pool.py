@@ -29,13 +29,21 @@ ONE, TWO = (md5(question) for question in QUESTIONS["dev"])  # answered by P[4] 
 Rankings = dict[str, list[int]]
 
 
-def ranked(path: Path, rankings: Rankings) -> Path:
-    write_run(path, [(query, [(P[n], -float(rank)) for rank, n in enumerate(own)]) for query, own in rankings.items()])
+def write_ranking(path: Path, rankings: Rankings) -> Path:
+    """Write a run of the texts with these numbers, best first."""
+    hits_by_query = []
+    for query_id, numbers in rankings.items():
+        hits_by_query.append((query_id, [(P[number], -float(rank)) for rank, number in enumerate(numbers)]))
+    write_run(path, hits_by_query)
     return path
 
 
-def scored(path: Path, scores: dict[str, dict[int, float]]) -> Path:
-    write_run(path, [(query, [(P[n], score) for n, score in own.items()]) for query, own in scores.items()])
+def write_scores(path: Path, scores: dict[str, dict[int, float]]) -> Path:
+    """Write a run of query -> number of the text -> score."""
+    hits_by_query = []
+    for query_id, query_scores in scores.items():
+        hits_by_query.append((query_id, [(P[number], score) for number, score in query_scores.items()]))
+    write_run(path, hits_by_query)
     return path
 
 
@@ -43,41 +51,46 @@ def scored(path: Path, scores: dict[str, dict[int, float]]) -> Path:
 def world(tmp_path: Path) -> Path:
     """A release, two runs with different passages, and two re-rankers' scores of their union at depth 2."""
     make_release(tmp_path / "release")
-    ranked(tmp_path / "bm25.dev.run.gz", {ONE: [0, 1, 2], TWO: [5, 3]})
-    ranked(tmp_path / "dense.dev.run", {ONE: [1, 4], TWO: [5, 2]})
+    write_ranking(tmp_path / "bm25.dev.run.gz", {ONE: [0, 1, 2], TWO: [5, 3]})
+    write_ranking(tmp_path / "dense.dev.run", {ONE: [1, 4], TWO: [5, 2]})
     third = math.log(3)  # its sigmoid is 3/4
-    scored(tmp_path / "a", {ONE: {0: third, 1: 0, 4: third, 5: 9}, TWO: {5: third, 3: -third, 2: 0}})
-    scored(tmp_path / "b", {ONE: {0: -third, 1: 0, 4: third}, TWO: {5: 0, 3: 0, 2: 0}})
+    write_scores(tmp_path / "a", {ONE: {0: third, 1: 0, 4: third, 5: 9}, TWO: {5: third, 3: -third, 2: 0}})
+    write_scores(tmp_path / "b", {ONE: {0: -third, 1: 0, 4: third}, TWO: {5: 0, 3: 0, 2: 0}})
     return tmp_path
 
 
 def pool(world: Path, action: str, *words: object, runs: tuple[str, ...] = (), code: int | None = 0) -> Done:
-    paths = [world / name for name in runs or ("bm25.dev.run.gz", "dense.dev.run")]
-    of = ["--release", world / "release", "--runs", *paths]
-    return run("builders", "annotate", "pool", action, *of, *words, code=code)
+    run_paths = [world / name for name in runs or ("bm25.dev.run.gz", "dense.dev.run")]
+    inputs = ["--release", world / "release", "--runs", *run_paths]
+    return run("builders", "annotate", "pool", action, *inputs, *words, code=code)
 
 
-def select(world: Path, out: str, *words: object, code: int | None = 0, **given: Any) -> Done:
+def select(world: Path, out: str, *words: object, runs: tuple[str, ...] = (), code: int | None = 0) -> Done:
     scores = ("--scores", world / "a", world / "b")
-    return pool(world, "select", *scores, "--out", world / out, *words, code=code, **given)
+    return pool(world, "select", *scores, "--out", world / out, *words, runs=runs, code=code)
 
 
-def rows(path: Path) -> list[dict[str, Any]]:
-    data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    return [json.loads(line) for line in data.decode().splitlines()]
+def read_pool_rows(path: Path) -> list[dict[str, Any]]:
+    content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    return [json.loads(line) for line in content.decode().splitlines()]
+
+
+def pairs_in(pool_rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    """Return (query id, passage id) of each row."""
+    return [(row["query-id"], row["corpus-id"]) for row in pool_rows]
 
 
 def test_candidates_are_the_union_of_the_best_of_every_run(world: Path) -> None:
     done = pool(world, "candidates", "--depth", 2, "--out", world / "union.run", "--format", "json")
-    ids = {query: set(ids) for query, ids in read_run(world / "union.run").rankings.items()}
+    ids = {query_id: set(ids) for query_id, ids in read_run(world / "union.run").rankings.items()}
     assert ids == {ONE: {P[0], P[1], P[4]}, TWO: {P[5], P[3], P[2]}}
-    found = json.loads(done.stdout)
-    assert found["candidates"] == {"pairs": 6, "judged": 2, "positives": 2, "unjudged": 4}
-    assert found["runs"] == [
+    counts = json.loads(done.stdout)
+    assert counts["candidates"] == {"pairs": 6, "judged": 2, "positives": 2, "unjudged": 4}
+    assert counts["runs"] == [
         {"run": "bm25", "pairs": 4, "alone": 2, "positives": 1, "positives_alone": 0},
         {"run": "dense", "pairs": 4, "alone": 2, "positives": 2, "positives_alone": 1},
     ]
-    assert found["depths"] == [
+    assert counts["depths"] == [
         {"depth": 1, "pairs": 3, "positives": 1, "share": 0.5},
         {"depth": 2, "pairs": 6, "positives": 2, "share": 1.0},
     ]
@@ -85,27 +98,25 @@ def test_candidates_are_the_union_of_the_best_of_every_run(world: Path) -> None:
 
 def test_the_pool_holds_the_best_by_the_mean_of_the_probabilities(world: Path) -> None:
     select(world, "pool.jsonl.gz", "--depth", 2, "--top", 2)
-    first, *others = rows(world / "pool.jsonl.gz")
-    best = {"query-id": ONE, "corpus-id": P[4], "rank": 1, "score": pytest.approx(0.75)}
-    assert first == best | {"runs": {"dense": 2}, "judged": 1}
+    pool_rows = read_pool_rows(world / "pool.jsonl.gz")
     # Means of 3/4 and 1/4, and of 1/2 and 1/2, are equal, so the id decides.
-    equal = min(P[0], P[1])
-    assert [(row["query-id"], row["corpus-id"], row["rank"], row["score"]) for row in others] == [
-        (ONE, equal, 2, pytest.approx(0.5)),
-        (TWO, P[5], 1, pytest.approx(0.625)),
-        (TWO, P[2], 2, pytest.approx(0.5)),
-    ]
-    assert others[1]["runs"] == {"bm25": 1, "dense": 1}
-    assert others[2]["judged"] is None
+    assert pairs_in(pool_rows) == [(ONE, P[4]), (ONE, min(P[0], P[1])), (TWO, P[5]), (TWO, P[2])]
+    assert [row["rank"] for row in pool_rows] == [1, 2, 1, 2]
+    assert [row["score"] for row in pool_rows] == pytest.approx([0.75, 0.5, 0.625, 0.5])
+    assert pool_rows[0].keys() == {"query-id", "corpus-id", "rank", "score", "runs", "judged"}
+    assert pool_rows[0]["runs"] == {"dense": 2}
+    assert pool_rows[0]["judged"] == 1
+    assert pool_rows[2]["runs"] == {"bm25": 1, "dense": 1}
+    assert pool_rows[3]["judged"] is None
 
 
 def test_one_sure_re_ranker_outweighs_the_others_in_logits_only(world: Path) -> None:
-    ranked(world / "run", {ONE: [0, 1]})
-    scored(world / "a", {ONE: {0: 10, 1: 1.5}})
-    scored(world / "b", {ONE: {0: -1, 1: 1.5}})
+    write_ranking(world / "run", {ONE: [0, 1]})
+    write_scores(world / "a", {ONE: {0: 10, 1: 1.5}})
+    write_scores(world / "b", {ONE: {0: -1, 1: 1.5}})
     for scale, expected in (("sigmoid", [P[1], P[0]]), ("none", [P[0], P[1]])):
         select(world, scale, "--scale", scale, runs=("run",))
-        assert [row["corpus-id"] for row in rows(world / scale)] == expected
+        assert [row["corpus-id"] for row in read_pool_rows(world / scale)] == expected
 
 
 def test_passages_below_the_cut_of_a_re_ranker_have_no_score(world: Path) -> None:
@@ -115,20 +126,21 @@ def test_passages_below_the_cut_of_a_re_ranker_have_no_score(world: Path) -> Non
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_topped_up_pool_is_the_pool_of_all_runs(tmp_path: Path, seed: int) -> None:
-    drawn = random.Random(seed)
+    generator = random.Random(seed)
     make_release(tmp_path / "release")
     for name in ("old", "new"):
-        ranked(tmp_path / name, {query: drawn.sample(range(6), 3) for query in (ONE, TWO)})
+        write_ranking(tmp_path / name, {query_id: generator.sample(range(6), 3) for query_id in (ONE, TWO)})
     for name in ("a", "b"):
-        scored(tmp_path / name, {query: {n: drawn.gauss(0, 3) for n in range(6)} for query in (ONE, TWO)})
+        scores: dict[str, dict[int, float]] = {}
+        for query_id in (ONE, TWO):
+            scores[query_id] = {number: generator.gauss(0, 3) for number in range(6)}
+        write_scores(tmp_path / name, scores)
     select(tmp_path, "whole", "--top", 2, runs=("old", "new"))
     select(tmp_path, "pool", "--top", 2, runs=("old",))
     select(tmp_path, "more", "--top", 2, "--pool", tmp_path / "pool", runs=("new",))
-
-    def pairs(name: str) -> set[tuple[str, str]]:
-        return {(row["query-id"], row["corpus-id"]) for row in rows(tmp_path / name)}
-
-    assert pairs("more") == pairs("whole") - pairs("pool")
+    old_pairs = set(pairs_in(read_pool_rows(tmp_path / "pool")))
+    added_pairs = set(pairs_in(read_pool_rows(tmp_path / "more")))
+    assert added_pairs == set(pairs_in(read_pool_rows(tmp_path / "whole"))) - old_pairs
 
 
 def test_a_call_from_python_takes_runs_and_returns_tables(world: Path) -> None:
@@ -165,15 +177,14 @@ def scored_release(tmp_path: Path) -> Path:
     make_release(tmp_path / "release")
     lines = [{"query-id": Q[0], "negative-ids": [P[2], P[5], P[0]]}, {"query-id": Q[1], "negative-ids": [P[3]]}]
     (tmp_path / "negatives.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    for name, logits in (("one", (NINE, NINE, -NINE)), ("two", (0.0, NINE, -NINE))):
-        hits = [(Q[0], [(P[2], logits[0]), (P[5], logits[1])]), (Q[1], [(P[3], logits[2])])]
-        write_run(tmp_path / f"{name}.run", hits)
+    write_scores(tmp_path / "one.run", {Q[0]: {2: NINE, 5: NINE}, Q[1]: {3: -NINE}})
+    write_scores(tmp_path / "two.run", {Q[0]: {2: 0.0, 5: NINE}, Q[1]: {3: -NINE}})
     return tmp_path
 
 
 def relabel(scored_release: Path, action: str, *words: object, code: int | None = 0) -> Done:
-    given = ("--release", scored_release / "release", "--negatives", scored_release / "negatives.jsonl")
-    return run("builders", "annotate", "relabel", action, *given, *words, code=code)
+    inputs = ("--release", scored_release / "release", "--negatives", scored_release / "negatives.jsonl")
+    return run("builders", "annotate", "relabel", action, *inputs, *words, code=code)
 
 
 def move(scored_release: Path, *words: object, code: int | None = 0) -> Done:
@@ -181,48 +192,60 @@ def move(scored_release: Path, *words: object, code: int | None = 0) -> Done:
     return relabel(scored_release, "move", *scores, "--out", scored_release / "new", *words, code=code)
 
 
-def moved(release: Path) -> list[dict[str, Any]]:
+def read_moved(release: Path) -> list[dict[str, Any]]:
+    """Return the negatives that became positives."""
     return [json.loads(line) for line in (release / "relabelled.train.jsonl").read_text("utf-8").splitlines()]
 
 
-def pairs(release: Path) -> list[tuple[str, str]]:
-    return [(row["query-id"], row["corpus-id"]) for row in moved(release)]
+def moved_pairs(release: Path) -> list[tuple[str, str]]:
+    return pairs_in(read_moved(release))
 
 
 def test_negatives_that_the_ensemble_holds_positive_are_positives_of_the_new_release(scored_release: Path) -> None:
-    found = json.loads(move(scored_release, "--threshold", 0.65, "--format", "json").stdout)
-    assert found == {
-        **{"queries": 4, "negatives": 3, "held_positive": {"one": 2, "two": 1}, "moved": 2, "queries_with_moved": 1},
-        **{"per_query_before": 1.0, "per_query_after": 1.5},
+    counts = json.loads(move(scored_release, "--threshold", 0.65, "--format", "json").stdout)
+    assert counts == {
+        "queries": 4,
+        "negatives": 3,
+        "held_positive": {"one": 2, "two": 1},
+        "moved": 2,
+        "queries_with_moved": 1,
+        "per_query_before": 1.0,
+        "per_query_after": 1.5,
     }
-    new = [*qrels(scored_release / "release", split="train"), (Q[0], P[2], 1), (Q[0], P[5], 1)]
-    assert sorted(qrels(scored_release / "new", split="train")) == sorted(new)
+    old_qrels = qrels(scored_release / "release", split="train")
+    new_qrels = qrels(scored_release / "new", split="train")
+    assert sorted(new_qrels) == sorted([*old_qrels, (Q[0], P[2], 1), (Q[0], P[5], 1)])
     release = open_release(scored_release / "new")
-    by_query = {row["query_id"]: row for row in release.table("train", "train").to_pylist()}
-    assert [each["docid"] for each in by_query[Q[0]]["positive_passages"]] == [P[0], P[2], P[5]]
-    assert by_query[Q[0]]["positive_passages"][1]["text"] == TEXTS[2]
-    assert by_query[Q[1]]["positive_passages"] == [{"docid": P[1], "title": "", "text": TEXTS[1]}]
+    positives = {row["query_id"]: row["positive_passages"] for row in release.table("train", "train").to_pylist()}
+    assert [passage["docid"] for passage in positives[Q[0]]] == [P[0], P[2], P[5]]
+    assert positives[Q[0]][1]["text"] == TEXTS[2]
+    assert positives[Q[1]] == [{"docid": P[1], "title": "", "text": TEXTS[1]}]
     text = move(scored_release, "--threshold", 0.65).stdout
     assert "moved 2 of 3 negatives (66.7%), of 1 of 4 queries\none scores 2 as positive; two scores 1" in text
 
 
 def test_the_list_says_who_moved_it_and_a_second_relabelling_goes_on_from_it(scored_release: Path) -> None:
+    first = scored_release / "new"
+    second = scored_release / "newer"
     move(scored_release, "--threshold", 0.8)
-    (row,) = moved(scored_release / "new")
+    (row,) = read_moved(first)
     assert row["scores"] == {"one": pytest.approx(0.9), "two": pytest.approx(0.9)}
-    move(scored_release, "--threshold", 0.65, "--release", scored_release / "new", "--out", scored_release / "newer")
-    assert pairs(scored_release / "newer") == [(Q[0], P[5]), (Q[0], P[2])] and len(moved(scored_release / "new")) == 1
+    move(scored_release, "--threshold", 0.65, "--release", first, "--out", second)
+    assert moved_pairs(second) == [(Q[0], P[5]), (Q[0], P[2])]
+    assert len(read_moved(first)) == 1
 
 
 def test_relabelling_from_python_returns_the_run_and_then_the_counts(scored_release: Path) -> None:
-    release, negatives = scored_release / "release", scored_release / "negatives.jsonl"
-    out = relabel_negatives("candidates", release, negatives=negatives, out=scored_release / "candidates.run")
-    assert isinstance(out, Written) and out.paths == (scored_release / "candidates.run",)
-    assert out.text.endswith(f"queries: {scored_release}/candidates.run")
+    release = scored_release / "release"
+    negatives = scored_release / "negatives.jsonl"
+    candidates_path = scored_release / "candidates.run"
+    candidates = relabel_negatives("candidates", release, negatives=negatives, out=candidates_path)
+    assert isinstance(candidates, Written)
+    assert candidates.paths == (candidates_path,)
+    assert candidates.text.endswith(f"queries: {candidates_path}")
     scores = [scored_release / "one.run", read_run(scored_release / "two.run")]
-    report = relabel_negatives(
-        "move", release, negatives=negatives, scores=scores, threshold=0.65, out=scored_release / "new"
-    )
+    out = scored_release / "new"
+    report = relabel_negatives("move", release, negatives=negatives, scores=scores, threshold=0.65, out=out)
     assert isinstance(report, Report)
     counts, by_model = report.all_tables()
     assert counts.to_pandas()["moved"].tolist() == [2]
@@ -241,86 +264,96 @@ def test_relabelling_from_python_returns_the_run_and_then_the_counts(scored_rele
 )
 def test_thresholds_are_for_the_mean_or_each_score(scored_release: Path, words: list[str], expected: list[str]) -> None:
     move(scored_release, *words)
-    assert pairs(scored_release / "new") == [(Q[0], each) for each in expected]
+    assert moved_pairs(scored_release / "new") == [(Q[0], passage_id) for passage_id in expected]
 
 
 def test_what_people_refuted_no_model_takes_back(scored_release: Path) -> None:
-    judged = tables()
-    judged["qrels", "train"].append({"query-id": Q[0], "corpus-id": P[5], "score": 0})
-    make_release(scored_release / "release", judged)
+    rows = tables()
+    rows["qrels", "train"].append({"query-id": Q[0], "corpus-id": P[5], "score": 0})
+    make_release(scored_release / "release", rows)
     move(scored_release)
-    assert pairs(scored_release / "new") == [(Q[0], P[2])] and (Q[0], P[5], 0) in qrels(
-        scored_release / "new", split="train"
-    )
+    assert moved_pairs(scored_release / "new") == [(Q[0], P[2])]
+    assert (Q[0], P[5], 0) in qrels(scored_release / "new", split="train")
 
 
-def merged(release: Path, labels: Labels, split: str = "dev") -> tuple[Path, dict[str, Any]]:
-    round_ = judged_round(release.parent / "round", release, {f"{split}-001": ("accepted", labels)}, split)
+def merge(release: Path, labels: Labels) -> tuple[Path, dict[str, Any]]:
+    """Merge a round with an accepted package of these labels. Return the new release and the counts of dev."""
+    round_ = judged_round(release.parent / "round", release, {"dev-001": ("accepted", labels)}, "dev")
     out = release.parent / "merged"
-    return out, merge_judgments(round_, open_release(release), out)[split]
+    return out, merge_judgments(round_, open_release(release), out)["dev"]
 
 
-def rows_of(release: Path, config: str, split: str = "dev") -> list[dict[str, Any]]:
+def read_rows(release: Path, config: str, split: str = "dev") -> list[dict[str, Any]]:
     return list(open_release(release).table(config, split).to_pylist())
 
 
 def qrels(release: Path, config: str = "qrels", split: str = "dev") -> list[tuple[str, str, int]]:
-    return [(row["query-id"], row["corpus-id"], row["score"]) for row in rows_of(release, config, split)]
+    return [(row["query-id"], row["corpus-id"], row["score"]) for row in read_rows(release, config, split)]
 
 
-def checked(release: Path) -> dict[str, Any]:
-    return json.loads(run("builders", "check", "--release", release, "--format", "json").stdout)
+def check_as_json(release: Path) -> dict[str, Any]:
+    """Return what `check` prints."""
+    report: dict[str, Any] = json.loads(run("builders", "check", "--release", release, "--format", "json").stdout)
+    return report
 
 
 LABELS = {(ONE, P[0]): 1, (ONE, P[4]): 1, (ONE, P[1]): 0, (TWO, P[5]): 0, (TWO, P[2]): 1}
 
 
 def test_a_merge_keeps_the_old_qrels_and_joined_rows_follow_in_both_languages(whole_copy: Path) -> None:
-    before, first = qrels(whole_copy), qrels(whole_copy, "qrels-before")
-    assert before != first
-    out, _ = merged(whole_copy, LABELS)
+    first_qrels = qrels(whole_copy, "qrels-before")
+    assert qrels(whole_copy) != first_qrels
+    out, _ = merge(whole_copy, LABELS)
     assert qrels(out) == [(ONE, P[4], 1), (ONE, P[0], 1), (ONE, P[1], 0), (TWO, P[5], 0), (TWO, P[2], 1)]
-    assert qrels(out, "qrels-before") == first  # a second merge does not change qrels-before
-    assert checked(out)["errors"] == 0
-    for config, query in (("dev", ONE), ("crosslingual", md5(ENGLISH["高铁票提前几天买"]))):
-        row = next(row for row in rows_of(out, config) if row["query_id"] == query)
-        positive = [(each["docid"], each["text"]) for each in row["positive_passages"]]
-        assert positive == [(P[4], TEXTS[4]), (P[0], TEXTS[0])]
+    assert qrels(out, "qrels-before") == first_qrels  # a second merge does not change qrels-before
+    assert check_as_json(out)["errors"] == 0
+    for config, query_id in (("dev", ONE), ("crosslingual", md5(ENGLISH["高铁票提前几天买"]))):
+        joined_rows = {row["query_id"]: row for row in read_rows(out, config)}
+        positives = joined_rows[query_id]["positive_passages"]
+        assert [(passage["docid"], passage["text"]) for passage in positives] == [(P[4], TEXTS[4]), (P[0], TEXTS[0])]
         # P[0] and P[1] were negatives. P[1] is judged 0.
-        assert [each["docid"] for each in row["negative_passages"]] == [P[1]]
-    # Without qrels-before, the old qrels become qrels-before.
+        assert [passage["docid"] for passage in joined_rows[query_id]["negative_passages"]] == [P[1]]
+
+
+def test_the_first_merge_makes_the_old_qrels_qrels_before(whole_copy: Path) -> None:
+    old_qrels = qrels(whole_copy)
     shutil.rmtree(whole_copy / "qrels-before")
-    listed = json.loads((whole_copy / "manifest.json").read_text())
-    listed["files"] = [entry for entry in listed["files"] if not entry["path"].startswith("qrels-before")]
-    (whole_copy / "manifest.json").write_text(json.dumps(listed))
-    merge_judgments(whole_copy.parent / "round", open_release(whole_copy), out)
-    assert qrels(out, "qrels-before") == before
+    manifest_path = whole_copy / "manifest.json"
+    manifest = json.loads(manifest_path.read_text())
+    manifest["files"] = [entry for entry in manifest["files"] if not entry["path"].startswith("qrels-before")]
+    manifest_path.write_text(json.dumps(manifest))
+    out, _ = merge(whole_copy, LABELS)
+    assert qrels(out, "qrels-before") == old_qrels
 
 
 def test_a_merge_prints_a_row_for_each_split_and_for_the_paper(whole_copy: Path) -> None:
     round_ = judged_round(whole_copy.parent / "round", whole_copy, {"dev-001": ("accepted", LABELS)})
     report = merge_round(round_, release=whole_copy, out=whole_copy.parent / "merged")
     (table,) = report.all_tables()
-    rows = {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
-    assert rows["paper"]["positives a query after"] == 4.91
-    assert rows["dev"]["queries with a false negative"] == report.value["release"]["dev"]["share_with_false_negatives"]
+    rows_by_split = {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
+    assert rows_by_split["paper"]["positives a query after"] == 4.91
+    false_negatives = report.value["release"]["dev"]["share_with_false_negatives"]
+    assert rows_by_split["dev"]["queries with a false negative"] == false_negatives
     assert "| paper |  | 2.43 | 4.91 | 71.53 |" in report.to_markdown()
 
 
 @pytest.mark.slow
 def test_a_query_without_a_positive_stays_and_is_said(whole_copy: Path) -> None:
-    out, found = merged(whole_copy, {(TWO, P[5]): 0})
-    assert found["without_positives"] == 1
-    assert [row["query_id"] for row in rows_of(out, "dev")] == [ONE, TWO]
-    found = checked(out)
-    assert found["errors"] == 0
-    (finding,) = next(each for each in found["tests"] if each["test"] == "no-positives-left")["findings"]
+    out, counts = merge(whole_copy, {(TWO, P[5]): 0})
+    assert counts["without_positives"] == 1
+    assert [row["query_id"] for row in read_rows(out, "dev")] == [ONE, TWO]
+    report = check_as_json(out)
+    assert report["errors"] == 0
+    findings = {test["test"]: test["findings"] for test in report["tests"]}
+    (finding,) = findings["no-positives-left"]
     assert (finding["level"], finding["where"], finding["examples"]) == ("warning", "qrels/dev", [TWO])
 
 
 def test_packages_that_were_not_accepted_and_models_change_nothing(whole_copy: Path) -> None:
-    packages: dict[str, tuple[State, Labels]] = {"dev-001": ("accepted", {(ONE, P[0]): 1})}
-    packages["dev-002"] = ("sent back", {(TWO, P[2]): 1})
+    packages: dict[str, tuple[State, Labels]] = {
+        "dev-001": ("accepted", {(ONE, P[0]): 1}),
+        "dev-002": ("sent back", {(TWO, P[2]): 1}),
+    }
     round_ = judged_round(whole_copy.parent / "round", whole_copy, packages)
     add_judgments(round_, [judgment((ONE, P[0]), 0, "dev-001", "model")])
     merge_judgments(round_, open_release(whole_copy), whole_copy.parent / "merged")

@@ -29,18 +29,28 @@ from baselines.retrieve.vector_index import open_retriever
 from builders.core.errors import InputError
 from builders.store.reader import open_release
 
-PAIRS = [(question, text[n:]) for n, text in itertools.product(range(4), TEXTS) for question in QUESTIONS["train"]]
+# Each training question with each text, and with the text without its first one, two or three characters.
+PAIRS: list[tuple[str, str]] = []
+for _start, _text in itertools.product(range(4), TEXTS):
+    PAIRS += [(question, _text[_start:]) for question in QUESTIONS["train"]]
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
 pytestmark = pytest.mark.usefixtures("own_cache")
 
 
-def write_classifier(folder: Path, config: Any, kind: Any) -> Path:
+def write_classifier(folder: Path, config_class: Any, model_class: Any) -> Path:
+    """Write a cross-encoder of another architecture than BERT."""
     bert = write_bert(folder.with_name(f"{folder.name}-bert"))
-    words = AutoConfig.from_pretrained(bert).vocab_size
+    vocabulary_size = AutoConfig.from_pretrained(bert).vocab_size
     torch.manual_seed(0)
-    kind(config(vocab_size=words, num_labels=1, pad_token_id=0, initializer_range=0.2, **SIZES)).save_pretrained(bert)
+    config = config_class(vocab_size=vocabulary_size, num_labels=1, pad_token_id=0, initializer_range=0.2, **SIZES)
+    model_class(config).save_pretrained(bert)
     CrossEncoder(str(bert), device="cpu", max_length=64).save_pretrained(str(folder))
     return folder
+
+
+def needs_32_bits(scores: np.ndarray) -> bool:
+    """True if at most a tenth of the scores are numbers of 16 bits by chance."""
+    return bool(np.mean(scores == scores.astype(np.float16)) < 0.1)
 
 
 RERANKERS = {
@@ -55,19 +65,23 @@ RERANKERS = {
 @pytest.mark.parametrize("dtype", ["bf16", "fp16"])
 def test_a_re_ranker_in_16_bits_gives_scores_of_32_bits(tmp_path: Path, name: str, dtype: str) -> None:
     settings = ModelSettings(str(RERANKERS[name](tmp_path / "model")))
-    scored = [open_reranker(settings, Work(("cpu",), each)).score(PAIRS, "cpu") for each in ("fp32", dtype)]
-    exact, found = map(np.array, scored)
-    assert len(set(exact)) == len(PAIRS) and len(set(found)) > 0.9 * len(PAIRS)  # a tie by chance
-    assert np.mean(found == found.astype(np.float16)) < 0.1  # most scores need more than 16 bits
-    assert (found != exact).any() and np.corrcoef(exact, found)[0, 1] > 0.9
+    exact_scores = np.array(open_reranker(settings, Work(("cpu",), "fp32")).score(PAIRS, "cpu"))
+    scores = np.array(open_reranker(settings, Work(("cpu",), dtype)).score(PAIRS, "cpu"))
+    assert len(set(exact_scores)) == len(PAIRS)
+    assert len(set(scores)) > 0.9 * len(PAIRS)  # a tie by chance
+    assert needs_32_bits(scores)
+    assert (scores != exact_scores).any()
+    assert np.corrcoef(exact_scores, scores)[0, 1] > 0.9
 
 
 def test_a_cross_encoder_that_is_trained_in_bf16_gives_scores_of_32_bits(tmp_path: Path) -> None:
     trainer = maker(tmp_path)("cross", "train.precision=bf16")
     trainer.accelerator.prepare_model(trainer.model)  # its forward runs in bf16
-    exact = CrossScorer(CrossEncoder(str(tmp_path / "cross-1"), device="cpu", max_length=24)).scores(PAIRS[:24])
-    found = np.array(CrossScorer(trainer.model.eval()).scores(PAIRS[:24]))
-    assert np.mean(found == found.astype(np.float16)) < 0.1 and (found != exact).any()
+    fp32_model = CrossEncoder(str(tmp_path / "cross-1"), device="cpu", max_length=24)
+    exact_scores = CrossScorer(fp32_model).scores(PAIRS[:24])
+    scores = np.array(CrossScorer(trainer.model.eval()).scores(PAIRS[:24]))
+    assert needs_32_bits(scores)
+    assert (scores != exact_scores).any()
 
 
 @pytest.fixture
@@ -82,17 +96,20 @@ def openvino(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_retrievers_agree_with_fp32(tmp_path: Path, write: Any, dtype: str, request: pytest.FixtureRequest) -> None:
     if dtype != "bf16":
         request.getfixturevalue("openvino")
-    release, settings = open_release(make_release(tmp_path / "release")), ModelSettings(str(write(tmp_path / "model")))
-    found = []
-    for each in ("fp32", dtype):
-        retriever = open_retriever(settings, Work(("cpu",), each))
-        assert retriever.about["computed_in"] == each
-        index = retriever.index(release, "corpus", tmp_path / each)
+    release = open_release(make_release(tmp_path / "release"))
+    settings = ModelSettings(str(write(tmp_path / "model")))
+    scores_by_dtype = {}
+    for computed_in in ("fp32", dtype):
+        retriever = open_retriever(settings, Work(("cpu",), computed_in))
+        assert retriever.about["computed_in"] == computed_in
+        index = retriever.index(release, "corpus", tmp_path / computed_in)
         hits = retriever.search(release, "corpus", index, QUESTIONS["dev"], len(TEXTS))
-        found.append([dict(own) for own in hits])
-    for exact, other in zip(*found, strict=True):
-        assert other == pytest.approx(exact, rel=0.05 if dtype == "bf16" else 1e-6, abs=0 if dtype == "bf16" else 1e-2)
-    assert (found[0] != found[1]) or dtype != "bf16"
+        scores_by_dtype[computed_in] = [dict(query_hits) for query_hits in hits]
+    tolerances = {"rel": 0.05, "abs": 0} if dtype == "bf16" else {"rel": 1e-6, "abs": 1e-2}
+    for exact_scores, scores in zip(scores_by_dtype["fp32"], scores_by_dtype[dtype], strict=True):
+        assert scores == pytest.approx(exact_scores, **tolerances)
+    if dtype == "bf16":
+        assert scores_by_dtype[dtype] != scores_by_dtype["fp32"]
 
 
 class Multiply(torch.nn.Module):
@@ -119,17 +136,17 @@ class Multiply(torch.nn.Module):
 def test_embeddings_that_vanish_are_refused(library: Any, side: Any, write: Any, tmp_path: Path) -> None:
     model = library(str(write(tmp_path / "model")), device="cpu")
     model.similarity_fn_name = "maxsim" if side is TokenSide else "dot"
-    last = Multiply()
-    model.append(last)
+    multiply = Multiply()
+    model.append(multiply)
     encoder = side(model, "query")
-    plain = encoder.encode(TEXTS)
+    plain_vectors = encoder.encode(TEXTS)
     for factor, problem in ((1e-20, "too small for"), (1e20, "too large for|not all finite")):
-        last.factor = factor
+        multiply.factor = factor
         with pytest.raises(InputError, match=problem):
             encoder.encode(TEXTS)
-    last.factor = 1.0  # an encoder that refused texts encodes other texts
-    for vectors, again in zip(plain, encoder.encode(TEXTS), strict=True):
-        np.testing.assert_array_equal(vectors, again)
+    multiply.factor = 1.0  # an encoder that refused texts encodes other texts
+    for plain, vectors in zip(plain_vectors, encoder.encode(TEXTS), strict=True):
+        np.testing.assert_array_equal(plain, vectors)
 
 
 @pytest.mark.slow
@@ -141,83 +158,114 @@ def test_embeddings_that_vanish_are_refused(library: Any, side: Any, write: Any,
 def test_a_factor_changes_no_cosine(library: Any, side: Any, write: Any, factor: float, tmp_path: Path) -> None:
     model = library(str(write(tmp_path / "model")), device="cpu")
     model.similarity_fn_name = "cosine"
-    plain = side(model, "query").encode(TEXTS)
+    plain_vectors = side(model, "query").encode(TEXTS)
     model.append(Multiply())
     model[-1].factor = factor
-    for vectors, scaled in zip(plain, side(model, "query").encode(TEXTS), strict=True):
-        np.testing.assert_allclose(vectors, scaled, rtol=2e-3, atol=1e-6)
+    scaled_vectors = side(model, "query").encode(TEXTS)
+    for plain, scaled in zip(plain_vectors, scaled_vectors, strict=True):
+        np.testing.assert_allclose(plain, scaled, rtol=2e-3, atol=1e-6)
 
 
-def test_verbs_say_and_keep_their_precision(tmp_path: Path) -> None:
-    release = make_release(tmp_path / "release")
-    dual, cross = write_dual(tmp_path / "dual"), write_cross(tmp_path / "cross")
+def read_manifest(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
 
-    def call(verb: str, *words: object) -> str:
-        return run("baselines", verb, "--release", release, *words).stderr
 
-    def manifest(path: Path) -> Any:
-        return json.loads(path.read_text(encoding="utf-8"))
+def test_encode_and_search_say_and_keep_their_precision(tmp_path: Path) -> None:
+    release = ["--release", make_release(tmp_path / "release")]
+    dual = ["--model", write_dual(tmp_path / "dual")]
+    passages = tmp_path / "passages"
+    queries = tmp_path / "queries"
+    assert "precision: fp32" in run("baselines", "encode", *release, *dual, "--out", passages).stderr
+    words = ["--out", queries, "--queries", "--split", "dev", "--dtype", "bf16"]
+    assert "precision: bf16" in run("baselines", "encode", *release, *dual, *words).stderr
+    assert read_manifest(queries / "manifest.json")["model"]["computed_in"] == "bf16"
 
-    passages, queries, searched, reranked = (tmp_path / name for name in ("p", "q", "s.run", "r.run.gz"))
-    of_queries = ["--queries", "--split", "dev", "--dtype", "bf16"]
-    assert "precision: fp32" in call("encode", "--model", dual, "--out", passages)
-    assert "precision: bf16" in call("encode", "--model", dual, "--out", queries, *of_queries)
-    assert manifest(queries / "manifest.json")["model"]["computed_in"] == "bf16"
-    for words, other in ((["--queries", queries], True), (["--model", dual], False)):
-        said = call("search", "--passages", passages, "--out", searched, *words)
-        assert ("passages are encoded in fp32, queries in bf16" in said) == other
-        found = manifest(tmp_path / "s.run.manifest.json")
-        assert found["precision"] == {"passages": "fp32", "queries": "bf16" if other else "fp32", "search": "fp32"}
-    assert "precision: bf16" in call("rerank", "--run", searched, "--model", cross, "--out", reranked, *of_queries[-2:])
-    found = manifest(tmp_path / "r.run.gz.manifest.json")
-    assert (found["model"]["computed_in"], found["kind"], found["reranked"]["file"]) == ("bf16", "cross", "s.run")
-    assert found["reranked"]["sha256"] == manifest(tmp_path / "s.run.manifest.json")["run"]["sha256"]
-    assert str(tmp_path) not in json.dumps(found)
+    warning = "passages are encoded in fp32, queries in bf16"
+    for query_words, query_dtype in ((["--queries", queries], "bf16"), (dual, "fp32")):
+        words = ["--passages", passages, "--out", tmp_path / "s.run", *query_words]
+        done = run("baselines", "search", *release, *words)
+        assert (warning in done.stderr) == (query_dtype == "bf16")
+        precision = read_manifest(tmp_path / "s.run.manifest.json")["precision"]
+        assert precision == {"passages": "fp32", "queries": query_dtype, "search": "fp32"}
+
+
+def test_rerank_says_and_keeps_its_precision(tmp_path: Path) -> None:
+    release = ["--release", make_release(tmp_path / "release")]
+    run("baselines", "bm25", *release, "--out", tmp_path / "first.run")
+    words = ["--run", tmp_path / "first.run", "--model", write_cross(tmp_path / "cross")]
+    words += ["--out", tmp_path / "r.run.gz", "--dtype", "bf16"]
+    assert "precision: bf16" in run("baselines", "rerank", *release, *words).stderr
+    manifest = read_manifest(tmp_path / "r.run.gz.manifest.json")
+    assert manifest["model"]["computed_in"] == "bf16"
+    assert manifest["kind"] == "cross"
+    assert manifest["reranked"]["file"] == "first.run"
+    assert manifest["reranked"]["sha256"] == read_manifest(tmp_path / "first.run.manifest.json")["run"]["sha256"]
+    assert str(tmp_path) not in json.dumps(manifest)
 
 
 def test_embeddings_are_pytorchs_and_are_not_reused_by_another_backend(openvino: None, tmp_path: Path) -> None:
-    model, release = write_dual(tmp_path / "model"), make_release(tmp_path / "release")
-    words = ["encode", "--release", release, "--model", model, "--shard-rows", 2, "--out"]
-    found = {}
-    for name, *more in (["torch"], ["fp32", "openvino"], ["bf16", "openvino"], ["int8", "openvino"]):
-        run("baselines", *words, tmp_path / "out", *(["--backend", *more, "--dtype", name] if more else []))
-        found[name] = open_vectors(tmp_path / "out")
-        assert found[name].precision == (f"openvino-{name}" if more else "fp32")
-        found[name] = found[name].all().astype(np.float32)
-    np.testing.assert_allclose(found["fp32"], found["torch"], atol=5e-3)
-    for name in ("bf16", "int8"):
-        np.testing.assert_allclose(found[name], found["torch"], atol=0.2)
-        assert (found[name] != found["torch"]).any()
-    for out in ("out", "again"):
-        run("baselines", *words, tmp_path / out, "--backend", "openvino")
+    model = write_dual(tmp_path / "model")
+    release = make_release(tmp_path / "release")
+    words = ["encode", "--release", release, "--model", model, "--shard-rows", 2, "--out", tmp_path / "out"]
+    run("baselines", *words)
+    torch_vectors = read_vectors(tmp_path / "out", "fp32")
+    for dtype, tolerance in (("fp32", 5e-3), ("bf16", 0.2), ("int8", 0.2)):
+        run("baselines", *words, "--backend", "openvino", "--dtype", dtype)
+        vectors = read_vectors(tmp_path / "out", f"openvino-{dtype}")
+        np.testing.assert_allclose(vectors, torch_vectors, atol=tolerance)
+        if dtype != "fp32":
+            assert (vectors != torch_vectors).any()
+
+
+def read_vectors(index: Path, precision: str) -> np.ndarray:
+    """Return the vectors of an index that was computed in ``precision``."""
+    vectors = open_vectors(index)
+    assert vectors.precision == precision
+    return vectors.all().astype(np.float32)
+
+
+def test_openvino_writes_equal_files_again(openvino: None, tmp_path: Path) -> None:
+    model = write_dual(tmp_path / "model")
+    release = make_release(tmp_path / "release")
+    words = ["encode", "--release", release, "--model", model, "--shard-rows", 2, "--backend", "openvino"]
+    # The folder of the first call had vectors of another precision.
+    run("baselines", *words, "--dtype", "int8", "--out", tmp_path / "out")
+    for name in ("out", "again"):
+        run("baselines", *words, "--out", tmp_path / name)
     for path in (tmp_path / "out").iterdir():
         assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes()
-    encoder = open_encoder(ModelSettings(str(model)), "cpu", "openvino-fp32")
-    assert without_weights(encoder)[0].model.forward is None  # a copy for tokenising
+
+
+def test_a_copy_for_tokenising_has_no_model(openvino: None, tmp_path: Path) -> None:
+    encoder = open_encoder(ModelSettings(str(write_dual(tmp_path / "model"))), "cpu", "openvino-fp32")
+    assert without_weights(encoder)[0].model.forward is None
 
 
 def test_openvino_gives_pytorchs_scores_of_pairs(openvino: None, tmp_path: Path) -> None:
     settings = ModelSettings(str(write_cross(tmp_path / "model")))
-    one, other = (
-        open_reranker(settings, Work(("cpu",), dtype)).score(PAIRS[:6], "cpu") for dtype in ("fp32", "openvino-fp32")
-    )
-    np.testing.assert_allclose(other, one, atol=1e-4)
+    torch_scores = open_reranker(settings, Work(("cpu",), "fp32")).score(PAIRS[:6], "cpu")
+    openvino_scores = open_reranker(settings, Work(("cpu",), "openvino-fp32")).score(PAIRS[:6], "cpu")
+    np.testing.assert_allclose(openvino_scores, torch_scores, atol=1e-4)
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--dtype", "int8"], "--dtype int8 needs --backend openvino"),
         (["--backend", "openvino", "--dtype", "fp16"], "expected --dtype fp32, bf16 or int8"),
         (["--backend", "openvino"], '[openvino]"'),
     ],
 )
-def test_a_wrong_dtype_is_refused(words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_dtype_is_refused(
+    words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "openvino", None)  # not installed
-    given = ["--release", make_release(tmp_path / "release"), "--out", tmp_path / "out", *words]
-    done = run("baselines", "run", write_dual(tmp_path / "model"), *given, code=None)
-    (line,) = [line for line in done.stderr.splitlines() if "error" in line]
-    assert said in line and not (tmp_path / "out").exists()
+    model = write_dual(tmp_path / "model")
+    release = make_release(tmp_path / "release")
+    done = run("baselines", "run", model, "--release", release, "--out", tmp_path / "out", *words, code=None)
+    (error_line,) = [line for line in done.stderr.splitlines() if "error" in line]
+    assert message in error_line
+    assert not (tmp_path / "out").exists()
 
 
 def test_models_that_openvino_cannot_run_are_refused(openvino: None, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ import contextlib
 import io
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from checkpoints import REPO, Command, describe, files, make_checkpoints, push, whole
-from commands import error_of
+from commands import error_of, output
 from hub_client import run_at
 from hub_server import Blob, Hub
 from huggingface_hub import ModelCard, parse_eval_result_entries
@@ -33,28 +32,40 @@ LOAD = """
 import json, sys
 from sentence_transformers import CrossEncoder, SentenceTransformer
 
-dual, cross, (queries, texts) = *sys.argv[1:3], json.loads(sys.argv[3])
-model = SentenceTransformer(dual, device="cpu")
-similarity = model.similarity(model.encode_query(queries), model.encode_document(texts))
+dual_name, cross_name = sys.argv[1:3]
+queries, texts = json.loads(sys.argv[3])
+dual = SentenceTransformer(dual_name, device="cpu")
+similarity = dual.similarity(dual.encode_query(queries), dual.encode_document(texts))
 pairs = [(query, text) for query in queries for text in texts]
-print(json.dumps([*similarity.flatten().tolist(), *CrossEncoder(cross, device="cpu").predict(pairs).tolist()]))
+scores = CrossEncoder(cross_name, device="cpu").predict(pairs)
+print(json.dumps(similarity.flatten().tolist() + scores.tolist()))
 """
+
+
+def set_in_record(checkpoint: Path, **fields: Any) -> None:
+    """Set fields of the record of a training."""
+    path = checkpoint / "training.json"
+    record = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps(record | fields), encoding="utf-8")
 
 
 @pytest.mark.slow
 def test_models_load_by_name(hub: Hub, call: Command, checkpoints: Path, tmp_path: Path) -> None:
     for kind in ("dual", "cross"):
         result = call("push", "--model", checkpoints / kind, "--repo", f"org/{kind}", "--create", "--private")
-        assert result.stdout.strip().endswith(f"/org/{kind}/commit/{hub.repos['model', f'org/{kind}'].commits[-1].oid}")
+        commit_id = hub.repos["model", f"org/{kind}"].commits[-1].oid
+        assert result.stdout.strip().endswith(f"/org/{kind}/commit/{commit_id}")
     # No code and no folder of this project: another process, elsewhere, with the hub alone.
     environment = hub.environment(tmp_path / "reader") | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    found = []
-    for dual, cross in (("org/dual", "org/cross"), (checkpoints / "dual", checkpoints / "cross")):
+
+    def score(dual: str | Path, cross: str | Path) -> list[float]:
         words = [sys.executable, "-c", LOAD, str(dual), str(cross), json.dumps([QUESTIONS["dev"], TEXTS])]
-        done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
-        found.append(json.loads(done.stdout.splitlines()[-1]))
-    assert found[0] == pytest.approx(found[1], abs=1e-5)
-    assert len({round(score, 4) for score in found[0]}) > len(TEXTS)  # scores that differ: not all one value
+        scores: list[float] = json.loads(output(words, tmp_path, environment).splitlines()[-1])
+        return scores
+
+    scores = score("org/dual", "org/cross")
+    assert scores == pytest.approx(score(checkpoints / "dual", checkpoints / "cross"), abs=1e-5)
+    assert len({round(value, 4) for value in scores}) > len(TEXTS)  # scores that differ: not all one value
 
 
 def test_only_files_of_the_checkpoint_are_pushed(hub: Hub, call: Command, checkpoint: Path) -> None:
@@ -62,60 +73,71 @@ def test_only_files_of_the_checkpoint_are_pushed(hub: Hub, call: Command, checkp
     repo = hub.repos["model", REPO]
     assert [commit.message.split()[0] for commit in repo.commits] == ["initial", "dual-tiny"]
     assert not repo.private
-    assert set(repo.files) == {*whole(checkpoint), "README.md", MANIFEST, ".gitattributes"}
-    assert {"recipe.json", "training.json", "loss.png", "modules.json"} < set(repo.files)
-    left = ("optimizer", "training_args", "trainer_state", "model.py", "lock", "runs/", "checkpoint-")
-    assert not [name for name in repo.files if any(part in name for part in left)]
-    assert "skipped, not needed on the hub: " in result.stderr and "model.py" in result.stderr
-    sent = list(hub.uploads)
+    pushed_names = set(repo.files)
+    assert pushed_names == {*whole(checkpoint), "README.md", MANIFEST, ".gitattributes"}
+    assert {"recipe.json", "training.json", "loss.png", "modules.json"} < pushed_names
+    for part in ("optimizer", "training_args", "trainer_state", "model.py", "lock", "runs/", "checkpoint-"):
+        assert not [name for name in pushed_names if part in name]
+    assert "skipped, not needed on the hub: " in result.stderr
+    assert "model.py" in result.stderr
+
+
+def test_an_unchanged_checkpoint_is_not_pushed_again(hub: Hub, call: Command, checkpoint: Path) -> None:
+    push(call, checkpoint, "--create")
+    uploads_before = list(hub.uploads)
     push(call, checkpoint)
-    assert len(repo.commits) == 2 and hub.uploads == sent
+    assert len(hub.repos["model", REPO].commits) == 2
+    assert hub.uploads == uploads_before
 
 
 def test_a_dry_run_lists_the_files_and_sends_nothing(hub: Hub, call: Command, checkpoint: Path) -> None:
     lines = push(call, checkpoint, "--dry-run").stdout.splitlines()
-    listed = {line.split()[1]: int(line.split()[0].replace(",", "")) for line in lines[:-1]}
+    listed_sizes = {}
+    for line in lines[:-1]:
+        size, path = line.split()[:2]
+        listed_sizes[path] = int(size.replace(",", ""))
     assert ("model", REPO) not in hub.repos
     push(call, checkpoint, "--create")
-    sent = hub.repos["model", REPO].files
-    assert {path: len(sent[path]) for path in listed} == listed
-    assert listed.keys() == {*sent} - {".gitattributes"}
-    assert lines[-1].endswith(f"bytes in {len(listed)} files for {REPO}; nothing was sent")
+    sent_sizes = {path: len(content) for path, content in hub.repos["model", REPO].files.items()}
+    del sent_sizes[".gitattributes"]
+    assert listed_sizes == sent_sizes
+    assert lines[-1].endswith(f"bytes in {len(listed_sizes)} files for {REPO}; nothing was sent")
 
 
 def test_the_card_has_data_and_scores(hub: Hub, call: Command, checkpoint: Path, dev_run: Path, tmp_path: Path) -> None:
     release = make_release(tmp_path / "release", tables())
     push(call, checkpoint, "--create", "--release", release, "--split", "dev", "--run", dev_run)
     text = files(hub)["README.md"].decode()
-    card = ModelCard(text)
-    assert {each.metric_type: each.metric_value for each in card.data.eval_results} == FIGURES
-    assert card.data.license == "apache-2.0" and card.data.language == ["zh"]
-    for needed in (
-        "| de.dev.run | dev, 2 queries, 6 passages | 75.00 | 50.00 | 100.00 |",
-        "- `qrels/train`: `beef`",
-    ):
-        assert needed in text
-    record = json.loads((checkpoint / "training.json").read_text())
-    (checkpoint / "training.json").write_text(json.dumps(record | {"builds": ["release", "cmedqa"]}))
-    push(call, checkpoint)
-    assert ModelCard(files(hub)["README.md"].decode()).data.license == "other"  # data of other terms
+    metadata = ModelCard(text).data
+    assert {result.metric_type: result.metric_value for result in metadata.eval_results} == FIGURES
+    assert metadata.license == "apache-2.0"
+    assert metadata.language == ["zh"]
+    assert "| de.dev.run | dev, 2 queries, 6 passages | 75.00 | 50.00 | 100.00 |" in text
+    assert "- `qrels/train`: `beef`" in text
+
+
+def test_a_model_of_data_of_other_terms_has_another_license(hub: Hub, call: Command, checkpoint: Path) -> None:
+    set_in_record(checkpoint, builds=["release", "cmedqa"])
+    push(call, checkpoint, "--create")
+    assert ModelCard(files(hub)["README.md"].decode()).data.license == "other"
 
 
 def test_a_push_replaces_the_earlier_files(hub: Hub, call: Command, checkpoint: Path, checkpoints: Path) -> None:
     hub.create(REPO, "model").commits[-1].files["NOTES.md"] = Blob(b"mine", False)
     push(call, checkpoint)
-    before = set(files(hub))
+    names_before = set(files(hub))
     result = push(call, checkpoints / "cross")
-    assert set(files(hub)) == {*whole(checkpoints / "cross"), "README.md", MANIFEST, ".gitattributes", "NOTES.md"}
-    assert before - set(files(hub))  # the router's
+    names = set(files(hub))
+    assert names == {*whole(checkpoints / "cross"), "README.md", MANIFEST, ".gitattributes", "NOTES.md"}
+    assert names_before - names  # the router's
     assert "keeps 1 foreign files: NOTES.md" in result.stderr
 
 
 def test_a_file_that_the_repository_ignores_is_an_error(hub: Hub, call: Command, checkpoint: Path) -> None:
     repo = hub.create(REPO, "model")
     repo.add("ignore", {".gitignore": Blob(b"recipe.json\n", False)})
-    error = error_of(push(call, checkpoint, code=1))
-    assert f"{REPO} on {hub.url} (HF_ENDPOINT) ignores recipe.json, probably by its .gitignore" in error
+    error_line = error_of(push(call, checkpoint, code=1))
+    assert f"{REPO} on {hub.url} (HF_ENDPOINT) ignores recipe.json, probably by its .gitignore" in error_line
     assert len(repo.commits) == 2
 
 
@@ -137,13 +159,18 @@ def test_a_link_in_a_checkpoint_is_not_pushed(checkpoint: Path, tmp_path: Path) 
 
 @pytest.fixture
 def dev_run(tmp_path: Path) -> Path:
-    path = tmp_path / "de.dev.run"
-    ranked = zip(QUESTIONS["dev"], ((0, 4), (5, 4)), strict=True)
-    write_run(path, [(md5(q), [(md5(TEXTS[place]), -rank) for rank, place in enumerate(own)]) for q, own in ranked])
-    return path
+    """Write a run with the positives of the dev queries at ranks 2 and 1."""
+    first, second = map(md5, QUESTIONS["dev"])
+    hits_by_query = [
+        (first, [(md5(TEXTS[0]), 0), (md5(TEXTS[4]), -1)]),
+        (second, [(md5(TEXTS[5]), 0), (md5(TEXTS[4]), -1)]),
+    ]
+    write_run(tmp_path / "de.dev.run", hits_by_query)
+    return tmp_path / "de.dev.run"
 
 
-def results(hub: Hub) -> dict[str, bytes]:
+def result_files(hub: Hub) -> dict[str, bytes]:
+    """Return the files of the repository that the hub shows as results."""
     return {name: content for name, content in files(hub).items() if name.startswith(".eval_results/")}
 
 
@@ -152,52 +179,62 @@ def test_figures_on_a_published_release_are_entries_of_its_tasks(
     hub: Hub, call: Command, checkpoint: Path, whole_copy: Path, dev_run: Path, tmp_path: Path
 ) -> None:
     run_at(hub, tmp_path / "home", "builders", "publish", "--release", whole_copy, "--repo", DATASET, "--create")
-    commit = hub.repos["dataset", DATASET].commits[-1].oid
-    tasks = {task["id"] for task in safe_load(hub.repos["dataset", DATASET].files["eval.yaml"])["tasks"]}
+    dataset = hub.repos["dataset", DATASET]
+    task_ids = {task["id"] for task in safe_load(dataset.files["eval.yaml"])["tasks"]}
     hub.create("org/name", "model").commits[-1].files[".eval_results/theirs.yaml"] = Blob(b"[]", False)
     push(call, checkpoint, "--release", whole_copy, "--split", "dev", "--run", dev_run, "--dataset", DATASET)
-    entries = parse_eval_result_entries(safe_load(results(hub)[".eval_results/de.dev.run.yaml"]))
-    assert {each.task_id: each.value for each in entries} == {f"dev_{name}": value for name, value in FIGURES.items()}
-    assert {each.task_id for each in entries} <= tasks
-    assert {(each.dataset_id, each.dataset_revision) for each in entries} == {(DATASET, commit)}
+    entries = parse_eval_result_entries(safe_load(result_files(hub)[".eval_results/de.dev.run.yaml"]))
+    expected_values = {f"dev_{name}": value for name, value in FIGURES.items()}
+    assert {entry.task_id: entry.value for entry in entries} == expected_values
+    assert {entry.task_id for entry in entries} <= task_ids
+    dataset_commit = (DATASET, dataset.commits[-1].oid)
+    assert {(entry.dataset_id, entry.dataset_revision) for entry in entries} == {dataset_commit}
     # They are no part of the checkpoint.
     call("pull", "org/name", "--out", tmp_path / "back")
     assert not (tmp_path / "back" / ".eval_results").exists()
     # The next push, without figures, takes them away; what others put there stays.
     push(call, checkpoint)
-    assert [*results(hub)] == [".eval_results/theirs.yaml"]
+    assert list(result_files(hub)) == [".eval_results/theirs.yaml"]
 
 
 @pytest.mark.slow
 def test_figures_on_another_release_are_no_entries(
     hub: Hub, call: Command, checkpoint: Path, whole_copy: Path, dev_run: Path, tmp_path: Path
 ) -> None:
-    other = make_release(tmp_path / "other", tables([*TEXTS[:-1], "手机进水后先关机，再擦干。"]))
-    measured = ["--release", other, "--split", "dev", "--run", dev_run, "--create", "--dataset", DATASET]
-    assert f"has no dataset {DATASET}" in error_of(push(call, checkpoint, *measured, code=1))
+    changed_release = make_release(tmp_path / "other", tables([*TEXTS[:-1], "手机进水后先关机，再擦干。"]))
+    options = ["--release", changed_release, "--split", "dev", "--run", dev_run, "--create", "--dataset", DATASET]
+    assert f"has no dataset {DATASET}" in error_of(push(call, checkpoint, *options, code=1))
     hub.create(DATASET)
-    assert f"{DATASET}: has no eval.yaml" in push(call, checkpoint, *measured).stderr
+    assert f"{DATASET}: has no eval.yaml" in push(call, checkpoint, *options).stderr
     run_at(hub, tmp_path / "home", "builders", "publish", "--release", whole_copy, "--repo", DATASET)
-    done = push(call, checkpoint, *measured)
-    assert f"{DATASET}: differs from {other} in corpus/corpus; .eval_results is not written" in done.stderr
-    assert not results(hub)
+    done = push(call, checkpoint, *options)
+    warning = f"{DATASET}: differs from {changed_release} in corpus/corpus; .eval_results is not written"
+    assert warning in done.stderr
+    assert not result_files(hub)
 
 
 def test_pull_brings_the_checkpoint_back(hub: Hub, call: Command, checkpoint: Path, tmp_path: Path) -> None:
     push(call, checkpoint, "--create")
-    first = hub.repos["model", REPO].commits[-1].oid
     out = tmp_path / "models" / "back"
     call("pull", REPO, "--out", out)
     assert whole(out) == whole(checkpoint)
-    assert {p.name for p in out.iterdir()} == {name.split("/")[0] for name in whole(checkpoint)} | {"README.md"}
-    assert [p.name for p in out.parent.iterdir()] == ["back"]
-    # A newer one, and the older one by its commit; each in the place of the other.
-    record = json.loads((checkpoint / "training.json").read_text()) | {"steps": 8}
-    (checkpoint / "training.json").write_text(json.dumps(record))
+    top_names = {name.split("/")[0] for name in whole(checkpoint)}
+    assert {path.name for path in out.iterdir()} == top_names | {"README.md"}
+    assert [path.name for path in out.parent.iterdir()] == ["back"]
+
+
+def test_pull_replaces_a_checkpoint_by_a_newer_or_an_older_one(
+    hub: Hub, call: Command, checkpoint: Path, tmp_path: Path
+) -> None:
+    push(call, checkpoint, "--create")
+    first_commit = hub.repos["model", REPO].commits[-1].oid
+    out = tmp_path / "out"
+    call("pull", REPO, "--out", out)
+    set_in_record(checkpoint, steps=8)
     push(call, checkpoint)
-    for revision, steps in ((["--revision", first], 7), ([], 8)):
+    for revision, step_count in ((["--revision", first_commit], 7), ([], 8)):
         call("pull", REPO, "--out", out, *revision)
-        assert json.loads((out / "training.json").read_text())["steps"] == steps
+        assert json.loads((out / "training.json").read_text())["steps"] == step_count
 
 
 @pytest.mark.slow
@@ -209,40 +246,54 @@ def test_a_broken_pull_is_resumed(hub: Hub, call: Command, checkpoint: Path, tmp
     assert "complete files are not fetched again" in error_of(call("pull", REPO, "--out", out, code=1))
     assert not out.exists()
     hub.faults.clear()
-    asked = len(hub.requests)
+    request_count = len(hub.requests)
     call("pull", REPO, "--out", out)
     assert whole(out) == whole(checkpoint)
-    again = [path for method, path in hub.requests[asked:] if method == "GET" and "/resolve/" in path]
-    assert len(again) < len(whole(checkpoint))  # some were there
-    assert [p.name for p in out.parent.iterdir()] == ["out"]
+    new_requests = hub.requests[request_count:]
+    fetched_paths = [path for method, path in new_requests if method == "GET" and "/resolve/" in path]
+    assert len(fetched_paths) < len(whole(checkpoint))  # some were there
+    assert [path.name for path in out.parent.iterdir()] == ["out"]
+
+
+def refuse_pull(call: Command, folder: Path) -> str:
+    """Return the error of a pull that is refused. Nothing of what is refused stays."""
+    error_line = error_of(call("pull", REPO, "--out", folder / "out", code=1))
+    assert "HF_ENDPOINT" in error_line
+    assert not list(folder.glob("*out*"))
+    assert not list(folder.glob(".out*"))
+    return error_line
 
 
 def test_what_is_not_ours_is_not_pulled(hub: Hub, call: Command, checkpoint: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-
-    def pulled() -> str:
-        error = error_of(call("pull", REPO, "--out", out, code=1))
-        assert "HF_ENDPOINT" in error
-        assert not list(tmp_path.glob("*out*")) and not list(tmp_path.glob(".out*"))  # nothing stays of what is refused
-        return error
-
     hub.create(REPO, "model")
-    assert f"{REPO} is no checkpoint that `push` made (no {MANIFEST})" in pulled()
+    assert f"{REPO} is no checkpoint that `push` made (no {MANIFEST})" in refuse_pull(call, tmp_path)
     push(call, checkpoint)
-    assert "Invalid rev id: v9" in error_of(call("pull", REPO, "--out", out, "--revision", "v9", code=1))
+    words = ["pull", REPO, "--out", tmp_path / "out", "--revision", "v9"]
+    assert "Invalid rev id: v9" in error_of(call(*words, code=1))
+
+
+def test_files_that_the_manifest_contradicts_are_not_pulled(
+    hub: Hub, call: Command, checkpoint: Path, tmp_path: Path
+) -> None:
+    push(call, checkpoint, "--create")
     repo = hub.repos["model", REPO]
-    held = repo.commits[-1].files
-    manifest = json.loads(held[MANIFEST].content)
-    repo.add("by another hand", held | {"training.json": Blob(b"{}", False)})
-    assert f"{REPO}: training.json differs from its manifest" in pulled()
+    pushed_files = repo.commits[-1].files
+    repo.add("by another hand", pushed_files | {"training.json": Blob(b"{}", False)})
+    assert f"{REPO}: training.json differs from its manifest" in refuse_pull(call, tmp_path)
     for name in ("../../evil.json", "pytorch_model.bin"):
-        entry = {"path": name, "bytes": 1, "sha256": "0" * 64}
-        listed = json.dumps(manifest | {"files": [*manifest["files"], entry]}).encode()
-        repo.add(name, held | {MANIFEST: Blob(listed, False)})
-        assert f"its manifest names {name}, which is no file of a checkpoint" in pulled()
+        manifest = json.loads(pushed_files[MANIFEST].content)
+        manifest["files"].append({"path": name, "bytes": 1, "sha256": "0" * 64})
+        repo.add(name, pushed_files | {MANIFEST: Blob(json.dumps(manifest).encode(), False)})
+        error_line = refuse_pull(call, tmp_path)
+        assert f"its manifest names {name}, which is no file of a checkpoint" in error_line
+
+
+def test_a_pull_replaces_no_folder_but_a_checkpoint(hub: Hub, call: Command, checkpoint: Path, tmp_path: Path) -> None:
+    push(call, checkpoint, "--create")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "file").write_text("x")
-    assert "exists and is not a checkpoint" in error_of(call("pull", REPO, "--out", tmp_path / "mine", code=1))
+    error_line = error_of(call("pull", REPO, "--out", tmp_path / "mine", code=1))
+    assert "exists and is not a checkpoint" in error_line
     assert (tmp_path / "mine" / "file").read_text() == "x"
 
 
@@ -267,30 +318,37 @@ def kinds(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def head_of(text: str) -> dict[str, Any]:
-    return ModelCard(text).data.to_dict()
+def metadata_of(card: str) -> dict[str, Any]:
+    """Return the metadata at the head of a card."""
+    return ModelCard(card).data.to_dict()
 
 
-def started(folder: Path, **about: Any) -> str:
-    record = json.loads((folder / "training.json").read_text(encoding="utf-8"))
-    (folder / "training.json").write_text(json.dumps(record | {"about": record["about"] | about}), encoding="utf-8")
-    return model_card(open_checkpoint(folder), "org/name")
-
-
-def test_the_base_model_is_named_where_it_is_one_of_the_hub(tmp_path: Path) -> None:
-    folder = describe(write_dual(tmp_path / "dual"), "dual")
-    for start in ("scratch", "mlm-scratch"):  # for a folder, `train` records only the name
-        card = started(folder, start=start, start_commit=None)
-        assert "base_model" not in head_of(card)
-    card = started(folder, start="bert-base-chinese", start_commit="c" * 40)
-    assert head_of(card)["base_model"] == "bert-base-chinese"
-    earlier = started(folder, start="org/base", start_commit=None)  # a record of an earlier version
-    assert head_of(earlier)["base_model"] == "org/base"
-    assert "base_model" not in head_of(started(folder, start="../models/mine", start_commit=None))
+def card_of_start(checkpoint: Path, start: str, start_commit: str | None) -> str:
+    """Return the card of a checkpoint whose training is recorded to have begun from ``start``."""
+    record = json.loads((checkpoint / "training.json").read_text(encoding="utf-8"))
+    set_in_record(checkpoint, about=record["about"] | {"start": start, "start_commit": start_commit})
+    return model_card(open_checkpoint(checkpoint), "org/name")
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("start", "start_commit", "base_model"),
+    [
+        ("scratch", None, None),
+        ("mlm-scratch", None, None),  # for a folder, `train` records only the name
+        ("bert-base-chinese", "c" * 40, "bert-base-chinese"),
+        ("org/base", None, "org/base"),  # a record of an earlier version
+        ("../models/mine", None, None),
+    ],
+)
+def test_the_base_model_is_named_where_it_is_one_of_the_hub(
+    tmp_path: Path, start: str, start_commit: str | None, base_model: str | None
+) -> None:
+    checkpoint = describe(write_dual(tmp_path / "dual"), "dual")
+    assert metadata_of(card_of_start(checkpoint, start, start_commit)).get("base_model") == base_model
+
+
+@pytest.mark.parametrize(
+    ("name", "texts"),
     [
         ("one", ["dual-encoder for", "sentence-transformers 6.0.0", "A plain `encode` equals `encode_document`"]),
         ("two", ["two encoders", "sentence-transformers 6.0.1", "A plain `encode` uses the encoder of passages"]),
@@ -299,23 +357,28 @@ def test_the_base_model_is_named_where_it_is_one_of_the_hub(tmp_path: Path) -> N
         ("mlm", ["masked language model", "transformers 4.57"]),
     ],
 )
-def test_a_local_card_says_what_the_model_is_and_what_it_needs(kinds: Path, name: str, said: list[str]) -> None:
-    text = (kinds / name / "README.md").read_text(encoding="utf-8")
-    assert text.startswith("---\n") and f"# {name}\n" in text
-    assert all(words in text.replace("\n", " ") for words in said)
+def test_a_local_card_says_what_the_model_is_and_what_it_needs(kinds: Path, name: str, texts: list[str]) -> None:
+    card = (kinds / name / "README.md").read_text(encoding="utf-8")
+    assert card.startswith("---\n")
+    assert f"# {name}\n" in card
+    card_in_one_line = card.replace("\n", " ")
+    for text in texts:
+        assert text in card_in_one_line
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["one", "two", "cross", "cross2", "mlm"])
 def test_the_code_of_a_local_card_runs(kinds: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(kinds)
-    (code,) = re.findall(r"```python\n(.*?)```", (kinds / name / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    card = (kinds / name / "README.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         exec(code, {})
     if name == "cross2":
+        # The code prints the probabilities of the second output.
         logits = CrossEncoder("cross2", device="cpu").predict([(QUERY, passage) for passage in PASSAGES])
         expected = torch.softmax(torch.from_numpy(logits), dim=1)[:, 1].tolist()
-        found = [float(number) for number in printed.getvalue().strip("[]\n").split()]
-        assert found == pytest.approx(expected, abs=1e-6)
+        probabilities = [float(number) for number in printed.getvalue().strip("[]\n").split()]
+        assert probabilities == pytest.approx(expected, abs=1e-6)
     else:
         assert printed.getvalue().strip()

@@ -42,21 +42,28 @@ def as_pairs(run: dict[str, dict[str, float]]) -> dict[str, list[tuple[str, floa
 def as_numpy(run: dict[str, dict[str, float]]) -> dict[Any, dict[Any, Any]]:
     numpy_run: dict[Any, dict[Any, Any]] = {}
     for query_id, scores in run.items():
-        numpy_run[np.str_(query_id)] = {np.str_(passage): np.float32(score) for passage, score in scores.items()}
+        numpy_run[np.str_(query_id)] = {np.str_(passage_id): np.float32(score) for passage_id, score in scores.items()}
     return numpy_run
 
 
 def as_frame(run: dict[str, dict[str, float]]) -> pd.DataFrame:
-    rows = [(query_id, *hit) for query_id, scores in run.items() for hit in scores.items()]
+    """Return a frame whose rows are in another order."""
+    rows = []
+    for query_id, scores in run.items():
+        rows += [(query_id, passage_id, score) for passage_id, score in scores.items()]
     return pd.DataFrame(rows, columns=["qid", "docno", "score"]).sample(frac=1, random_state=1)
+
+
+def score_by_length(pairs: list[tuple[str, str]]) -> list[int]:
+    """Re-rank by the length of the passages."""
+    return [len(text) for _, text in pairs]
 
 
 @pytest.mark.parametrize("form", [as_lists, as_pairs, as_numpy, as_frame, read_run])
 def test_a_run_may_have_any_usual_form(form: Callable[[Any], Any], release: Path) -> None:
     run = search("bm25", release, top_k=4)
     assert evaluate(form(run), release) == evaluate(run, release)
-    reranked = search(lambda pairs: [len(text) for _, text in pairs], release, run=form(run))
-    assert reranked == search(lambda pairs: [len(text) for _, text in pairs], release, run=run)
+    assert search(score_by_length, release, run=form(run)) == search(score_by_length, release, run=run)
 
 
 def test_ranks_of_a_frame_order_equal_scores_and_contradictions_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
@@ -69,33 +76,43 @@ def test_ranks_of_a_frame_order_equal_scores_and_contradictions_are_warned_of(ca
     assert not caplog.text
 
 
-def test_equal_scores_keep_their_order_in_a_dictionary_a_frame_and_a_file(release: Path, tmp_path: Path) -> None:
-    positive = next(iter(open_release(release).qrels("dev")[QUERY]))
-    others = [passage for passage in PASSAGES if passage != positive]
-    for rank in (1, 3, len(PASSAGES)):
-        ids = [*others[: rank - 1], positive, *others[rank - 1 :]]
-        listed = {QUERY: dict.fromkeys(ids, 0.5)}
-        frame = pd.DataFrame([(QUERY, passage, 0.5) for passage in ids], columns=["query_id", "passage_id", "score"])
-        lines = [f"{QUERY} Q0 {passage} {n} 0.5 tied\n" for n, passage in enumerate(ids, start=1)]
-        (tmp_path / "tied.run").write_text("".join(lines), encoding="utf-8")
-        for run in (listed, frame, tmp_path / "tied.run", write_run(listed, tmp_path / "written.run.gz")):
-            assert evaluate(run, release).per_query()[QUERY]["AP"] == pytest.approx(1 / rank)
-        assert read_run(tmp_path / "written.run.gz").rankings == {QUERY: ids}
+@pytest.mark.parametrize("rank", [1, 3, len(PASSAGES)])
+def test_equal_scores_keep_their_order_in_a_dictionary_a_frame_and_a_file(
+    rank: int, release: Path, tmp_path: Path
+) -> None:
+    positive_id = next(iter(open_release(release).qrels("dev")[QUERY]))
+    ranking = [passage_id for passage_id in PASSAGES if passage_id != positive_id]
+    ranking.insert(rank - 1, positive_id)
+    as_dictionary = {QUERY: dict.fromkeys(ranking, 0.5)}
+    frame_rows = [(QUERY, passage_id, 0.5) for passage_id in ranking]
+    frame = pd.DataFrame(frame_rows, columns=["query_id", "passage_id", "score"])
+    lines = [f"{QUERY} Q0 {passage_id} {number} 0.5 tied\n" for number, passage_id in enumerate(ranking, start=1)]
+    (tmp_path / "tied.run").write_text("".join(lines), encoding="utf-8")
+    written_run = write_run(as_dictionary, tmp_path / "written.run.gz")
+    for run in (as_dictionary, frame, tmp_path / "tied.run", written_run):
+        assert evaluate(run, release).per_query()[QUERY]["AP"] == pytest.approx(1 / rank)
+    assert read_run(tmp_path / "written.run.gz").rankings == {QUERY: ranking}
 
 
-def test_figures_have_intervals_and_values_by_query(release: Path, tmp_path: Path) -> None:
+def test_figures_by_query_are_those_of_the_command_line(release: Path, tmp_path: Path) -> None:
     figures = evaluate("bm25", release)
-    run_command("baselines", "bm25", "--release", release, "--out", out := tmp_path / "bm25.run")
-    values = tmp_path / "values.parquet"
-    run_command("baselines", "evaluate", "--release", release, out, "--per-query", values)
-    table = pd.read_parquet(values).set_index("query_id")
-    for query_id, by_measure in figures.per_query().items():
-        assert by_measure["MRR@10"] == table.loc[query_id, "RR@10"]
-        assert by_measure["nDCG@10"] == table.loc[query_id, "nDCG@10"]
+    run_path = tmp_path / "bm25.run"
+    table_path = tmp_path / "values.parquet"
+    run_command("baselines", "bm25", "--release", release, "--out", run_path)
+    run_command("baselines", "evaluate", "--release", release, run_path, "--per-query", table_path)
+    table = pd.read_parquet(table_path).set_index("query_id")
+    for query_id, values in figures.per_query().items():
+        assert values["MRR@10"] == table.loc[query_id, "RR@10"]
+        assert values["nDCG@10"] == table.loc[query_id, "nDCG@10"]
+    assert figures.query_count == len(table)
+    assert figures["QueriesRanked"] == len(read_run(run_path).hits)
+
+
+def test_figures_have_intervals_and_values_by_query(release: Path) -> None:
+    figures = evaluate("bm25", release)
     assert figures.to_pandas()["AP"].mean() == pytest.approx(figures["AP"])
     for name, (low, high) in figures.intervals().items():
         assert low <= figures[name] <= high
-    assert figures.query_count == len(table) and figures["QueriesRanked"] == len(read_run(out).hits)
     assert "| MRR@10 |" in figures.to_markdown()
     assert pickle.loads(pickle.dumps(figures)).per_query() == figures.per_query()
     with pytest.raises(InputError, match="level: expected a number between 0 and 1, found 95"):
@@ -103,23 +120,26 @@ def test_figures_have_intervals_and_values_by_query(release: Path, tmp_path: Pat
 
 
 def test_compare_is_the_verb_with_names(release: Path, tmp_path: Path) -> None:
-    words, letters = search_bm25(release, top_k=4), search_bm25(release, top_k=4, analyzer="characters")
-    report = compare({"words": words, "letters": letters.to_dict()}, release, measure=["nDCG@10"])
-    files = [str(write_run(words, tmp_path / "words.run")), str(write_run(letters, tmp_path / "letters.run"))]
+    word_run = search_bm25(release, top_k=4)
+    letter_run = search_bm25(release, top_k=4, analyzer="characters")
+    report = compare({"words": word_run, "letters": letter_run.to_dict()}, release, measure=["nDCG@10"])
+    files = [str(write_run(word_run, tmp_path / "words.run")), str(write_run(letter_run, tmp_path / "letters.run"))]
     options = ["--release", release, "--measure", "nDCG@10", "--name", "words", "--name", "letters"]
     printed = json.loads(run_command("baselines", "compare", *files, *options, "--format", "json").stdout)
-    for system in [*printed["systems"], *report.value["systems"]]:
+    # The runs from Python have no path.
+    for system in printed["systems"] + report.value["systems"]:
         del system["run"]
     assert report.value == printed
     assert compare(files, release).value["systems"][0]["name"] == files[0]
 
 
 def test_fuse_is_the_verb(release: Path, tmp_path: Path) -> None:
-    words, letters = search("bm25", release), search("bm25", release, analyzer="characters")
-    files = [str(write_run(words, tmp_path / "words.run")), str(write_run(letters, tmp_path / "letters.run"))]
+    word_run = search("bm25", release)
+    letter_run = search("bm25", release, analyzer="characters")
+    files = [str(write_run(word_run, tmp_path / "words.run")), str(write_run(letter_run, tmp_path / "letters.run"))]
     run_command("baselines", "fuse", *files, "--out", tmp_path / "fused.run", "--top-k", 3)
-    assert fuse([words, letters], top_k=3) == read_run(tmp_path / "fused.run").to_dict()
-    assert fuse({"a": words, "b": letters}, top_k=3) == fuse(files, top_k=3)
+    assert fuse([word_run, letter_run], top_k=3) == read_run(tmp_path / "fused.run").to_dict()
+    assert fuse({"a": word_run, "b": letter_run}, top_k=3) == fuse(files, top_k=3)
 
 
 @pytest.mark.parametrize(
@@ -188,9 +208,11 @@ def test_a_run_in_memory_is_no_file_of_its_name(release: Path, tmp_path: Path, m
     monkeypatch.chdir(tmp_path)
     run = search_bm25(release, top_k=4)
     Path(str(run.path)).write_text("not a run", encoding="utf-8")
-    assert run.is_in_memory and evaluate(run, release) == evaluate(run.to_dict(), release)
-    assert {*search(lambda pairs: [0.0] * len(pairs), release, run=run)} == {*run.hits}
-    assert run.manifest is not None and run.manifest["kind"] == "bm25"
+    assert run.is_in_memory
+    assert evaluate(run, release) == evaluate(run.to_dict(), release)
+    assert search(score_by_length, release, run=run).keys() == run.hits.keys()
+    assert run.manifest is not None
+    assert run.manifest["kind"] == "bm25"
 
 
 def test_quiet_turns_off_log_lines_of_one_call(release: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -210,11 +232,14 @@ def test_quiet_turns_off_log_lines_of_one_call(release: Path, caplog: pytest.Log
 def test_names_are_listed_and_signatures_show_options() -> None:
     for module in (baselines, builders, dureader_retrieval):
         assert module.__version__ == VERSION
-        assert {*module.__all__} <= {*dir(module)}
-        assert all(hasattr(module, name) for name in module.__all__)
+        assert set(module.__all__) <= set(dir(module))
+        for name in module.__all__:
+            assert hasattr(module, name)
     for function, option in ((search, "k1"), (search, "pooling"), (evaluate, "batch_size"), (compare, "measure")):
-        parameters = inspect.signature(function).parameters
-        assert option in parameters and [*parameters][-1] == "quiet" and "options" not in parameters
+        parameters = list(inspect.signature(function).parameters)
+        assert option in parameters
+        assert parameters[-1] == "quiet"
+        assert "options" not in parameters
     assert inspect.signature(fuse).parameters["top_k"].default == 50
 
 

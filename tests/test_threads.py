@@ -31,8 +31,10 @@ pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def test_starts_of_trainings_in_threads_leave_the_libraries_as_they_are(tmp_path: Path) -> None:
-    recipe, start = read_recipe("de-bm25-neg-scratch", ["data.passage_length=64"]), write_bert(tmp_path / "bert")
-    before = PreTrainedModel.__dict__["tie_weights"], torch.linspace, torch.nn.init.normal_
+    recipe = read_recipe("de-bm25-neg-scratch", ["data.passage_length=64"])
+    start = write_bert(tmp_path / "bert")
+    # While a model is loaded, these functions of the libraries are replaced.
+    functions_before = (PreTrainedModel.__dict__["tie_weights"], torch.linspace, torch.nn.init.normal_)
 
     def open_several() -> None:
         for _ in range(8):
@@ -43,7 +45,8 @@ def test_starts_of_trainings_in_threads_leave_the_libraries_as_they_are(tmp_path
         thread.start()
     for thread in threads:
         thread.join()
-    assert (PreTrainedModel.__dict__["tie_weights"], torch.linspace, torch.nn.init.normal_) == before
+    functions_after = (PreTrainedModel.__dict__["tie_weights"], torch.linspace, torch.nn.init.normal_)
+    assert functions_after == functions_before
 
 
 def test_a_loaded_model_does_not_turn_off_the_users_progress_bars(tmp_path: Path) -> None:
@@ -72,6 +75,7 @@ def release(tmp_path: Path) -> Release:
 
 
 def build_index(model: Path, release: Release, out: Path) -> Index:
+    """Write the index of the release's passages to ``out``, or open the index that is there."""
     return open_retriever(ModelSettings(str(model)), work_of("cpu", "fp32")).index(release, "corpus", out)
 
 
@@ -83,22 +87,23 @@ def wait_for_waiting(call: "Future[Index]", caplog: pytest.LogCaptureFixture) ->
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize("other", [False, True])
+@pytest.mark.parametrize("has_other_model", [False, True])
 def test_an_index_that_another_call_has_finished_is_used_or_kept(
-    other: bool, release: Release, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    has_other_model: bool, release: Release, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    model, out = write_dual(tmp_path / "model"), tmp_path / "out"
+    model = write_dual(tmp_path / "model")
+    out = tmp_path / "out"
     finished = build_index(model, release, tmp_path / "finished").path
     manifest = (finished / MANIFEST).read_bytes()
-    late_model = write_dual(tmp_path / "late", seed=1) if other else model
+    late_model = write_dual(tmp_path / "late", seed=1) if has_other_model else model
     with ThreadPoolExecutor(1) as pool:
         with work_beside(out) as work:
             late_call = pool.submit(build_index, late_model, release, out)
             wait_for_waiting(late_call, caplog)
             shutil.copytree(finished, work, dirs_exist_ok=True)
             replace_directory(work, out)
-        if other:
+        if has_other_model:
             with pytest.raises(InputError, match="out: was just written by another call with other inputs"):
                 late_call.result()
         else:
@@ -122,9 +127,9 @@ def test_a_waiting_call_builds_the_index_if_the_other_process_is_killed(
     release: Release, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    model, out = write_dual(tmp_path / "model"), tmp_path / "out"
-    words = [sys.executable, "-c", KILLED, str(out)]
-    builder = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    model = write_dual(tmp_path / "model")
+    out = tmp_path / "out"
+    builder = subprocess.Popen([sys.executable, "-c", KILLED, str(out)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert builder.stdout is not None and builder.stdout.readline() == "locked\n"
     with ThreadPoolExecutor(1) as pool:
         call = pool.submit(build_index, model, release, out)
@@ -133,4 +138,4 @@ def test_a_waiting_call_builds_the_index_if_the_other_process_is_killed(
         finally:
             builder.kill()  # otherwise the pool would wait for the call without end
             builder.communicate()
-        assert call.result(timeout=100).rows == release.rows("corpus", "corpus")
+        assert call.result(timeout=300).rows == release.rows("corpus", "corpus")

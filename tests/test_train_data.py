@@ -1,7 +1,9 @@
 """Rows, negatives, batches and the dev sample of a training."""
 
 import gzip
+import itertools
 import json
+import math
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -29,7 +31,8 @@ class Apart:
     """``count`` rows in groups of ``group`` neighbours. Rows of a group must be in different batches."""
 
     def __init__(self, count: int, group: int) -> None:
-        self.count, self.group = count, group
+        self.count = count
+        self.group = group
 
     def __len__(self) -> int:
         return self.count
@@ -39,27 +42,36 @@ class Apart:
 
 
 @settings(max_examples=150)
-@given(*(st.integers(*limits) for limits in ((1, 80), (1, 24), (1, 5), (1, 3), (1, 3), (0, 5))))
+@given(
+    count=st.integers(1, 80),
+    batch=st.integers(1, 24),
+    group=st.integers(1, 5),
+    epochs=st.integers(1, 3),
+    world=st.integers(1, 3),
+    seed=st.integers(0, 5),
+)
 def test_processes_share_the_batches(count: int, batch: int, group: int, epochs: int, world: int, seed: int) -> None:
     rows = Apart(count, group)
     if min(batch, count) < world:
         with pytest.raises(InputError, match="too few"):
             Batches(rows, batch, epochs, seed, world=world)
         return
-    parts = [list(Batches(rows, batch, epochs, seed, rank=rank, world=world)) for rank in range(world)]
+    rank_batches = [list(Batches(rows, batch, epochs, seed, rank=rank, world=world)) for rank in range(world)]
     size = min(batch, count) // world * world
-    assert [len(part) for part in parts] == [epochs * (count // size)] * world
+    steps_per_epoch = count // size
+    assert [len(batches) for batches in rank_batches] == [epochs * steps_per_epoch] * world
     # All processes together see the batches of a single process.
-    together = [[row for part in step for row in part] for step in zip(*parts, strict=True)]
-    assert together == list(Batches(rows, size, epochs, seed))
+    whole_batches = [list(itertools.chain(*batches)) for batches in zip(*rank_batches, strict=True)]
+    assert whole_batches == list(Batches(rows, size, epochs, seed))
     for epoch in range(epochs):
-        per_epoch = count // size
-        seen = [row for step in together[epoch * per_epoch : (epoch + 1) * per_epoch] for row in step]
-        assert len(set(seen)) == len(seen) == per_epoch * size
-        assert {row // count for row in seen} == {epoch}
+        epoch_batches = whole_batches[epoch * steps_per_epoch : (epoch + 1) * steps_per_epoch]
+        epoch_rows = list(itertools.chain(*epoch_batches))
+        assert len(set(epoch_rows)) == len(epoch_rows) == steps_per_epoch * size
+        assert {row // count for row in epoch_rows} == {epoch}
         # If there are enough groups, no group occurs twice in a batch.
-        first = Counter(row % count // group for row in together[epoch * per_epoch])
-        assert max(first.values()) == 1 or len({row // group for row in range(count)}) < size
+        group_count = math.ceil(count / group)
+        rows_of_groups = Counter(row % count // group for row in epoch_batches[0])
+        assert max(rows_of_groups.values()) == 1 or group_count < size
 
 
 @pytest.fixture
@@ -81,23 +93,30 @@ def _recipe(*overrides: str) -> Recipe:
 
 
 def _write(path: Path, rows: dict[str, list[str]]) -> Path:
-    lines = [json.dumps({"query-id": md5(q), "negative-ids": [md5(t) for t in texts]}) for q, texts in rows.items()]
+    """Write a file of negatives: ``rows`` has the texts of the negatives by the text of their query."""
+    lines = []
+    for question, texts in rows.items():
+        lines.append(json.dumps({"query-id": md5(question), "negative-ids": list(map(md5, texts))}))
     path.write_bytes(gzip.compress("\n".join(lines).encode()))
     return path
 
 
 def test_pairs_have_their_queries_negatives(opened: tuple[Release, Passages], tmp_path: Path) -> None:
     release, passages = opened
-    first = QUESTIONS["train"][0]
-    mined = {first: [TEXTS[n] for n in (1, 2, 3, 5)], QUESTIONS["train"][1]: TEXTS[:1], QUESTIONS["dev"][0]: TEXTS[:1]}
+    first_question, second_question = QUESTIONS["train"][:2]
+    mined = {
+        first_question: [TEXTS[1], TEXTS[2], TEXTS[3], TEXTS[5]],
+        second_question: [TEXTS[0]],
+        QUESTIONS["dev"][0]: [TEXTS[0]],
+    }
     pairs = read_pairs(release, _recipe(), passages, [_write(tmp_path / "negatives.jsonl.gz", mined)])
     assert pairs.positive.tolist() == [0, 4, 1, 2, 3]
-    assert [pairs.texts[n] for n in pairs.query] == [first, first, *QUESTIONS["train"][1:]]
+    assert [pairs.texts[query] for query in pairs.query] == [first_question, *QUESTIONS["train"]]
     assert sorted(pairs.negatives[:2].ravel().tolist()) == [1, 2, 3, 5]  # dealt out to the query's two positives
     assert pairs.negatives[2].tolist()[0] == 0  # the one mined negative comes first, then a random passage
-    for own, positive, query in zip(pairs.negatives.tolist(), pairs.positive.tolist(), pairs.query, strict=True):
-        assert len({*own, positive}) == 3
-        assert query != 0 or not {0, 4} & set(own)
+    for negatives, positive, query in zip(pairs.negatives.tolist(), pairs.positive.tolist(), pairs.query, strict=True):
+        assert len({positive, *negatives}) == 3
+        assert query != 0 or not {0, 4} & set(negatives)
     assert pairs.counts == {"queries": 4, "positives": 5, "negatives": 5, "random_negatives": 5}
     again = read_pairs(release, _recipe(), passages, [tmp_path / "negatives.jsonl.gz"])
     assert np.array_equal(again.negatives, pairs.negatives)
@@ -112,42 +131,54 @@ def laid_out() -> Pairs:
 def test_the_tuning_questions_are_left_out(tmp_path: Path) -> None:
     rows = _rows()
     ids = ["0" * 32, next(f"q{n}" for n in range(99) if md5(f"q{n}")[0] == "0"), "0 is no MD5"]
-    for each in ids:  # the MD5 of the last id begins with another digit
-        rows["queries", "train"].append({"_id": each, "text": each})
-        rows["qrels", "train"].append({"query-id": each, "corpus-id": md5(TEXTS[4]), "score": 1})
+    for query_id in ids:  # the MD5 of the last id begins with another digit
+        rows["queries", "train"].append({"_id": query_id, "text": query_id})
+        rows["qrels", "train"].append({"query-id": query_id, "corpus-id": md5(TEXTS[4]), "score": 1})
     release = open_release(make_release(tmp_path / "release", rows))
     passages = open_passages(release, keep=tmp_path / "keep")
-    whole, found = (read_pairs(release, _recipe(*each), passages, []) for each in ((), ["data.leave_out=tuning"]))
-    assert whole.texts == [*QUESTIONS["train"], *ids] and "left_out" not in whole.counts
-    assert found.texts == [*QUESTIONS["train"], ids[2]] and found.counts["left_out"] == 2
-    assert found.query.max() == len(found.texts) - 1 == len(set(found.query)) - 1
+    all_pairs = read_pairs(release, _recipe(), passages, [])
+    assert all_pairs.texts == QUESTIONS["train"] + ids and "left_out" not in all_pairs.counts
+    pairs = read_pairs(release, _recipe("data.leave_out=tuning"), passages, [])
+    assert pairs.texts == QUESTIONS["train"] + ids[2:] and pairs.counts["left_out"] == 2
+    # The numbers of the queries have no gaps where questions were left out.
+    assert pairs.query.max() == len(pairs.texts) - 1 == len(set(pairs.query)) - 1
+
+
+def list_rows(rows: DualRows) -> list[dict[str, str]]:
+    """Return the rows as a list. ``rows`` cannot be iterated, because its indexes go on in the next epoch."""
+    return [rows[number] for number in range(len(rows))]
 
 
 def test_two_negatives_make_one_or_two_rows(opened: tuple[Release, Passages], laid_out: Pairs, tmp_path: Path) -> None:
     first, second = QUESTIONS["train"][:2]
-    one = DualRows(laid_out, opened[1], "one-negative")
-    assert [one[n] for n in range(len(one))] == [
+    passages = opened[1]
+    rows = DualRows(laid_out, passages, "one-negative")
+    assert list_rows(rows) == [
         {"query": first, "positive": TEXTS[0], "negative_1": TEXTS[2]},
         {"query": first, "positive": TEXTS[0], "negative_1": TEXTS[1]},
         {"query": second, "positive": TEXTS[1], "negative_1": TEXTS[4]},
         {"query": second, "positive": TEXTS[1], "negative_1": TEXTS[5]},
     ]
-    every = DualRows(laid_out, opened[1], "all-negatives")
-    assert [every[n] for n in range(len(every))] == [
+    rows = DualRows(laid_out, passages, "all-negatives")
+    assert list_rows(rows) == [
         {"query": first, "positive": TEXTS[0], "negative_1": TEXTS[2], "negative_2": TEXTS[1]},
         {"query": second, "positive": TEXTS[1], "negative_1": TEXTS[4], "negative_2": TEXTS[5]},
     ]
     without = Pairs(laid_out.texts, laid_out.query, laid_out.positive, np.empty((2, 0), np.int64))
     for layout in ("one-negative", "all-negatives"):
-        rows = DualRows(without, opened[1], layout)
-        assert (len(rows), rows[1]) == (2, {"query": second, "positive": TEXTS[1]})
+        rows = DualRows(without, passages, layout)
+        assert len(rows) == 2
+        assert rows[1] == {"query": second, "positive": TEXTS[1]}
 
 
 def test_rows_with_a_common_query_or_passage_stay_apart(opened: tuple[Release, Passages], laid_out: Pairs) -> None:
     rows = DualRows(laid_out, opened[1], "one-negative")
-    shared = {(a, b) for a in range(4) for b in range(a) if set(rows.apart(a)) & set(rows.apart(b))}
+    pairs_with_common_text = set()
+    for earlier, later in itertools.combinations(range(4), 2):
+        if set(rows.apart(earlier)) & set(rows.apart(later)):
+            pairs_with_common_text.add((earlier, later))
     # (1, 2) and (1, 3): the negative of row 1 is the positive of rows 2 and 3.
-    assert shared == {(1, 0), (3, 2), (2, 1), (3, 1)}
+    assert pairs_with_common_text == {(0, 1), (2, 3), (1, 2), (1, 3)}
 
 
 def test_negatives_of_the_release_are_those_of_the_official_training_files(tmp_path: Path) -> None:
@@ -156,15 +187,16 @@ def test_negatives_of_the_release_are_those_of_the_official_training_files(tmp_p
     passages = open_passages(release, keep=tmp_path / "keep")
     recipe = _recipe("data.negatives=release", "data.negatives_per_positive=1")
     pairs = read_pairs(release, recipe, passages, ())
-    found = {
-        pairs.texts[query]: passages.texts(own.tolist())
-        for query, own in zip(pairs.query, pairs.negatives, strict=True)
-    }
+    negatives = {}
+    for query, rows in zip(pairs.query, pairs.negatives, strict=True):
+        negatives[pairs.texts[query]] = set(passages.texts(rows.tolist()))
     # The negatives of each training question in the test's dual.train.tsv (DUAL) and cross.train.tsv.
-    known = {name: {PASSAGES[(good[0] + 6) % 12]} for name, good in TRAIN.items()}
+    official_negatives = {question: {PASSAGES[(good[0] + 6) % 12]} for question, good in TRAIN.items()}
     for query, _, negative in DUAL:
-        known[list(TRAIN)[query]].add(PASSAGES[negative])
-    assert set(found) == set(TRAIN) and all(set(own) <= known[query] for query, own in found.items())
+        official_negatives[list(TRAIN)[query]].add(PASSAGES[negative])
+    assert set(negatives) == set(TRAIN)
+    for question in TRAIN:
+        assert negatives[question] <= official_negatives[question]
     assert pairs.counts["random_negatives"] == 0
     # A mined file takes precedence.
     path = tmp_path / "mined.jsonl"
@@ -175,20 +207,25 @@ def test_negatives_of_the_release_are_those_of_the_official_training_files(tmp_p
 
 def test_negatives_or_judgments_that_do_not_fit(tmp_path: Path) -> None:
     negatives = _write(tmp_path / "negatives.jsonl.gz", {QUESTIONS["dev"][0]: [TEXTS[0]]})
-    for lost, said in ((False, "no negatives for the training queries"), (True, "has a passage 'nowhere' that the")):
-        rows = _rows()
-        rows["qrels", "train"][0] |= {"corpus-id": "nowhere"} if lost else {}
-        release = open_release(make_release(tmp_path / f"release-{lost}", rows))
-        with pytest.raises(InputError, match=said):
-            read_pairs(release, _recipe(), open_passages(release, keep=tmp_path / "keep"), [negatives])
-    unknown = _write(
-        tmp_path / "unknown.jsonl.gz", {query: [TEXTS[0]] for query in QUESTIONS["train"]} | {"问": ["无"]}
-    )
-    release = open_release(make_release(tmp_path / "release"))
-    with pytest.raises(
-        InputError, match=rf"unknown.jsonl.gz:{len(QUESTIONS['train']) + 1}: has a passage '{md5('无')}'"
-    ):
-        read_pairs(release, _recipe(), open_passages(release, keep=tmp_path / "keep"), [unknown])
+    rows = _rows()
+    release = open_release(make_release(tmp_path / "release", rows))
+    with pytest.raises(InputError, match="no negatives for the training queries"):
+        read_pairs(release, _recipe(), open_passages(release, keep=tmp_path / "keep"), [negatives])
+    rows["qrels", "train"][0]["corpus-id"] = "nowhere"
+    release = open_release(make_release(tmp_path / "release-with-lost-passage", rows))
+    with pytest.raises(InputError, match="has a passage 'nowhere' that the"):
+        read_pairs(release, _recipe(), open_passages(release, keep=tmp_path / "keep"), [negatives])
+
+
+def test_a_negative_that_the_release_lacks_is_named_with_its_line(
+    plain: tuple[Release, Passages], tmp_path: Path
+) -> None:
+    negatives = {question: [TEXTS[0]] for question in QUESTIONS["train"]}
+    negatives["问"] = ["无"]
+    path = _write(tmp_path / "unknown.jsonl.gz", negatives)
+    last_line = len(QUESTIONS["train"]) + 1
+    with pytest.raises(InputError, match=rf"unknown.jsonl.gz:{last_line}: has a passage '{md5('无')}'"):
+        read_pairs(plain[0], _recipe(), plain[1], [path])
 
 
 FIRST, SECOND = QUESTIONS["dev"]  # answered by texts 4 and 5
@@ -201,16 +238,18 @@ def plain(tmp_path: Path) -> tuple[Release, Passages]:
 
 
 def test_a_cross_encoder_ranks_only_the_top_of_the_run(plain: tuple[Release, Passages], tmp_path: Path) -> None:
-    ranked = {FIRST: [0, 4, 1], SECOND: [2, 3]}  # no answer to the second question
     run = tmp_path / "run.json"
-    run.write_text(json.dumps({md5(q): [md5(TEXTS[n]) for n in own] for q, own in ranked.items()}))
+    ranked_passages = {
+        md5(FIRST): [md5(TEXTS[0]), md5(TEXTS[4]), md5(TEXTS[1])],
+        md5(SECOND): [md5(TEXTS[2]), md5(TEXTS[3])],  # no answer to the second question
+    }
+    run.write_text(json.dumps(ranked_passages))
     sample = draw_dev_sample(plain[0], read_recipe("ce-bm25-neg", ["data.passage_length=32"]), plain[1], run)
     assert isinstance(sample, RerankedRun)
     model = CrossEncoder(str(write_cross(tmp_path / "cross")), device="cpu")
-    scores = model.predict([(FIRST, TEXTS[n]) for n in (0, 4, 1)])
+    scores = model.predict([(FIRST, TEXTS[0]), (FIRST, TEXTS[4]), (FIRST, TEXTS[1])])
     rank = 1 + int((scores > scores[1]).sum())
-    found = sample.measures(model, 8)
-    assert found == {"MRR@10": 1 / rank / 2, "recall@1": (rank == 1) / 2, "recall@50": 1 / 2}
+    assert sample.measures(model, 8) == {"MRR@10": 1 / rank / 2, "recall@1": (rank == 1) / 2, "recall@50": 1 / 2}
 
 
 def test_a_dual_encoder_ranks_the_passages_of_the_sample(plain: tuple[Release, Passages], tmp_path: Path) -> None:
@@ -219,7 +258,8 @@ def test_a_dual_encoder_ranks_the_passages_of_the_sample(plain: tuple[Release, P
     for similarity in ("dot", "cosine"):
         model = SentenceTransformer(str(write_dual(tmp_path / similarity, similarity=similarity)), device="cpu")
         scores = np.asarray(model.similarity(model.encode_query([FIRST, SECOND]), model.encode_document(TEXTS)))
-        ranks = [1 + int((scores[n] > scores[n, 4 + n]).sum()) for n in (0, 1)]
-        found = sample.measures(model, 8)
-        assert found["MRR@10"] == pytest.approx(np.mean([1 / rank for rank in ranks]))
-        assert found["recall@1"] == np.mean([rank == 1 for rank in ranks]) and found["recall@50"] == 1
+        answer_scores = scores[[0, 1], [4, 5]]
+        ranks = 1 + (scores > answer_scores[:, None]).sum(axis=1)
+        means = sample.measures(model, 8)
+        assert means["MRR@10"] == pytest.approx(np.mean(1 / ranks))
+        assert means["recall@1"] == np.mean(ranks == 1) and means["recall@50"] == 1

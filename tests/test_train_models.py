@@ -43,12 +43,17 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_bert(tmp_path_factory.mktemp("start") / "bert", TEXTS)
 
 
+def count_weights(model: SentenceTransformer) -> int:
+    """Return the number of weights of a model."""
+    return sum(weights.numel() for weights in model.parameters())
+
+
 def test_two_towers_begin_equal_and_are_trained_apart(bert: Path, tmp_path: Path) -> None:
     model = _dual(bert, "model.towers=2")
     one = _dual(bert)
-    for texts in (model.encode_query(TEXTS), model.encode_document(TEXTS)):
-        assert np.allclose(texts, one.encode_document(TEXTS), atol=1e-6)
-    assert sum(p.numel() for p in model.parameters()) == 2 * sum(p.numel() for p in one.parameters())
+    for vectors in (model.encode_query(TEXTS), model.encode_document(TEXTS)):
+        assert np.allclose(vectors, one.encode_document(TEXTS), atol=1e-6)
+    assert count_weights(model) == 2 * count_weights(one)
     with torch.no_grad():  # change only the query encoder
         next(model[0].sub_modules["query"].parameters())[:, 0] += 1
     model.save_pretrained(str(tmp_path / "two"))
@@ -76,32 +81,34 @@ def test_a_start_whose_names_would_lead_out_of_the_checkpoint_is_refused(bert: P
 
 
 @pytest.mark.parametrize(
-    ("overrides", "said"),
+    ("overrides", "error"),
     [
         ([], r"model.pooling = cls, but .*/dual is a SentenceTransformer with mean; --set model.pooling= uses"),
         (["model.pooling=mean"], r"model.similarity = dot, but .* is a SentenceTransformer with cos; --set model.simi"),
         (OWN, r"dual: cosines with train.scale = 1 differ too little to learn from; expected a scale above 1"),
     ],
 )
-def test_a_recipe_that_contradicts_its_start_is_refused(tmp_path: Path, overrides: list[str], said: str) -> None:
+def test_a_recipe_that_contradicts_its_start_is_refused(tmp_path: Path, overrides: list[str], error: str) -> None:
     start = write_dual(tmp_path / "dual", similarity="cosine")
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=error):
         _dual(start, *overrides)
 
 
 def test_a_start_that_compares_by_cosine_is_trained_on_cosines(tmp_path: Path) -> None:
     start = write_dual(tmp_path / "dual", similarity="cosine")  # its vectors are not normalised
-    found = _dual(start, *OWN, "train.scale=20").encode_document(TEXTS)
-    assert np.allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)
-    own = SentenceTransformer(str(start), device="cpu").encode_document(TEXTS)
-    assert np.allclose(found, own / np.linalg.norm(own, axis=1, keepdims=True), atol=1e-6)
+    unit_vectors = _dual(start, *OWN, "train.scale=20").encode_document(TEXTS)
+    assert np.allclose(np.linalg.norm(unit_vectors, axis=1), 1, atol=1e-6)
+    start_vectors = SentenceTransformer(str(start), device="cpu").encode_document(TEXTS)
+    lengths = np.linalg.norm(start_vectors, axis=1, keepdims=True)
+    assert np.allclose(unit_vectors, start_vectors / lengths, atol=1e-6)
 
 
 def test_a_start_is_trained_with_its_prompts(tmp_path: Path) -> None:
     recipe = read_recipe("de-bm25-neg", [*OWN, "train.evaluations=0"])
     prompts = {"query": "问题 ", "document": "段落 "}
     start = write_dual(tmp_path / "start", prompts=prompts, texts=[*SAMPLE, "问题 段落"])
-    model, rows = dual_encoder(recipe, str(start), "cpu"), Rows("dual")
+    model = dual_encoder(recipe, str(start), "cpu")
+    rows = Rows("dual")
     batches = Batches(rows, 2, 1, 0)
     trainer = dual_trainer(recipe, model, rows, batches, arguments(recipe, tmp_path / "states", batches, "cpu"))
     batch = trainer.data_collator([rows[0], rows[1]])
@@ -114,13 +121,19 @@ def test_a_start_is_trained_with_its_prompts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("recipe", "rows"), [("official-de", 16), ("official-ce", 20)])
 def test_the_official_models_train_from_the_imported_negatives(tmp_path: Path, recipe: str, rows: int) -> None:
     build_from_archives([write_files(tmp_path / "in", BOTH)], tmp_path / "release")
-    out, start = tmp_path / "model", write_bert(tmp_path / "start", [*PASSAGES, *TRAIN])
-    ranked = {md5(question): [md5(PASSAGES[n]) for n in (0, *good)] for question, good in DEV.items()}
-    (tmp_path / "run.json").write_text(json.dumps(ranked), encoding="utf-8")
+    out = tmp_path / "model"
+    start = write_bert(tmp_path / "start", [*PASSAGES, *TRAIN])
+    ranked_passages = {}
+    for question, positives in DEV.items():
+        ranked_passages[md5(question)] = [md5(PASSAGES[number]) for number in (0, *positives)]
+    (tmp_path / "run.json").write_text(json.dumps(ranked_passages), encoding="utf-8")
     words = ["train", recipe, "--release", tmp_path / "release", "--start", start, "--out", out, "--device", "cpu"]
-    words += ["--dev-run", tmp_path / "run.json"] if recipe == "official-ce" else []
+    if recipe == "official-ce":
+        words += ["--dev-run", tmp_path / "run.json"]
     values = ["train.epochs=2", "train.mini_batch=8", "train.evaluations=1", "train.saves=0", "data.passage_length=24"]
-    run("baselines", *words, *(word for value in values for word in ("--set", value)))
+    for value in values:
+        words += ["--set", value]
+    run("baselines", *words)
     training = training_of(out)
     assert "train/train" in training["about"]["data"]
     assert (training["rows"], training["batch"], training["steps"]) == (rows, rows, 2)
@@ -130,8 +143,8 @@ def test_the_official_models_train_from_the_imported_negatives(tmp_path: Path, r
         assert CrossEncoder(str(out), device="cpu").predict([("绿萝", "绿萝")]).shape == (1, 2)
         return
     trained = SentenceTransformer(str(out), device="cpu")
-    query, passage = trained.encode_query(["绿萝"]), trained.encode_document(["绿萝"])
-    assert len(trained[0].sub_modules) == 2 and not np.allclose(query, passage, atol=1e-4)
+    assert len(trained[0].sub_modules) == 2
+    assert not np.allclose(trained.encode_query(["绿萝"]), trained.encode_document(["绿萝"]), atol=1e-4)
 
 
 @pytest.fixture
@@ -155,7 +168,7 @@ def test_the_adversarial_step_trains_on_moved_embeddings(make: Make, outputs: in
     batch = first_batch(trainer)
     reference = copy.deepcopy(trainer.model)
     before = trainer.model.model.get_input_embeddings().weight.detach().clone()
-    found, gradients = step(trainer, batch)
+    adversarial_loss, gradients = step(trainer, batch)
     assert torch.equal(trainer.model.model.get_input_embeddings().weight, before)
 
     def loss() -> torch.Tensor:
@@ -172,10 +185,10 @@ def test_the_adversarial_step_trains_on_moved_embeddings(make: Make, outputs: in
     torch.manual_seed(3)
     expected = loss()
     expected.backward()  # type: ignore[no-untyped-call]
-    assert found == pytest.approx(expected.item(), rel=1e-5)
-    for name, value in reference.named_parameters():
-        wanted = factor * value.grad if value is words else value.grad
-        assert torch.allclose(gradients[name], wanted, rtol=1e-4, atol=1e-7), name
+    assert adversarial_loss == pytest.approx(expected.item(), rel=1e-5)
+    words.grad *= factor
+    for name, parameter in reference.named_parameters():
+        assert torch.allclose(gradients[name], parameter.grad, rtol=1e-4, atol=1e-7), name
 
 
 @pytest.mark.parametrize("kind", ["dual", "cross"])
@@ -190,11 +203,11 @@ def test_mini_batches_of_tokens_leave_the_gradients_as_they_are(make: Make, kind
         loss, gradients = step(trainer, first_batch(trainer))
         return loss, torch.cat([gradients[name].flatten() for name in sorted(gradients)]), len(forward)
 
-    loss, whole, few = gradients_of(0)
-    other, parts, many = gradients_of(50)
-    assert many > few
-    assert other == pytest.approx(loss, rel=1e-5)
-    assert (parts - whole).norm() <= 1e-5 * whole.norm()
+    loss, gradients, forward_count = gradients_of(0)
+    split_loss, split_gradients, split_forward_count = gradients_of(50)
+    assert split_forward_count > forward_count
+    assert split_loss == pytest.approx(loss, rel=1e-5)
+    assert (split_gradients - gradients).norm() <= 1e-5 * gradients.norm()
 
 
 def _infinite_norm(trainer: Any) -> None:
@@ -211,18 +224,18 @@ def _infinite_weight(trainer: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said", "states"),
+    ("spoil", "error", "states"),
     [
         (_infinite_norm, "step 1: the norm of the gradients is inf, not a finite number; try a lower", []),
         (_infinite_weight, "step 2: the weights have become infinite or NaN; try a lower", ["checkpoint-1"]),
     ],
 )
 def test_what_is_not_finite_ends_the_training_before_it_is_saved(
-    make: Make, tmp_path: Path, spoil: Callable[[Any], None], said: str, states: list[str]
+    make: Make, tmp_path: Path, spoil: Callable[[Any], None], error: str, states: list[str]
 ) -> None:
     trainer = make("cross", "train.saves=3", "train.logs=3")  # a state at every step
     spoil(trainer)
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=error):
         trainer.train()
     assert [path.name for path in (tmp_path / "states").glob("checkpoint-*")] == states
 
@@ -253,13 +266,15 @@ def train(tmp_path_factory: pytest.TempPathFactory) -> Train:
     folder = tmp_path_factory.mktemp("static")
     release, negatives = make_synonyms(folder / "release", questions=300, dev=30)
 
-    def made(name: str, *values: str) -> Path:
+    def train_model(name: str, *values: str) -> Path:
         words = ["train", "static", "--release", release, "--negatives", negatives, "--device", "cpu"]
         words += ["--out", folder / name, "--cache", folder / "cache"]
-        run("baselines", *words, *(word for value in (*SMALL, *values) for word in ("--set", value)))
+        for value in SMALL + list(values):
+            words += ["--set", value]
+        run("baselines", *words)
         return folder / name
 
-    return made
+    return train_model
 
 
 @pytest.fixture(scope="module")
@@ -269,21 +284,22 @@ def model(train: Train) -> Path:
 
 def test_training_teaches_which_words_stand_for_each_other(train: Train, model: Path) -> None:
     untrained = train("untrained", "train.max_steps=1", "train.learning_rate=1e-9", "train.evaluations=1")
-    before, after = (training_of(each)["dev"][-1]["MRR@10"] for each in (untrained, model))
+    before = training_of(untrained)["dev"][-1]["MRR@10"]
+    after = training_of(model)["dev"][-1]["MRR@10"]
     assert before < 0.2 < 0.4 < after
     tuned = train("tuned", "train.max_steps=1", "train.evaluations=0", f"model.start={model}")
     assert weights_of(tuned) != weights_of(model)
 
 
 def test_the_checkpoint_is_a_plain_sentence_transformer_that_can_be_cut_to_the_trained_dimensions(model: Path) -> None:
-    folder, texts = model, ["saba rabe", "sebi"]
-    plain = SentenceTransformer(str(folder), device="cpu")
-    assert [type(module) for module in plain] == [StaticEmbedding, Normalize]
-    whole = plain.encode(texts)
-    assert np.allclose(np.linalg.norm(whole, axis=1), 1, atol=1e-5)
-    assert np.allclose(
-        TextEncoder(open_encoder(ModelSettings(str(folder))), "document").encode(texts), whole, atol=1e-3
-    )
-    cut = SentenceTransformer(str(folder), device="cpu", truncate_dim=64)
-    found = cut.similarity(cut.encode(texts), cut.encode(texts)).numpy()
-    assert cut.encode(texts).shape == (2, 64) and np.allclose(np.diag(found), 1, atol=1e-5)
+    texts = ["saba rabe", "sebi"]
+    full_model = SentenceTransformer(str(model), device="cpu")
+    assert [type(module) for module in full_model] == [StaticEmbedding, Normalize]
+    vectors = full_model.encode(texts)
+    assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+    encoder = TextEncoder(open_encoder(ModelSettings(str(model))), "document")
+    assert np.allclose(encoder.encode(texts), vectors, atol=1e-3)
+    short_model = SentenceTransformer(str(model), device="cpu", truncate_dim=64)
+    short_vectors = short_model.encode(texts)
+    similarities = short_model.similarity(short_vectors, short_vectors).numpy()
+    assert short_vectors.shape == (2, 64) and np.allclose(np.diag(similarities), 1, atol=1e-5)

@@ -23,14 +23,17 @@ Translate = Callable[..., Done]
 
 
 def query_of(prompt: str) -> str:
+    """Return the query of a prompt."""
     return prompt.partition("<query>\n")[2].partition("\n</query>")[0]
 
 
 def knows(prompt: str) -> Answer:
+    """Answer a prompt as a model that knows every translation."""
     return ENGLISH[query_of(prompt)]
 
 
 def asked(server: Chat) -> list[str]:
+    """Return the queries that the server was asked to translate, in order."""
     return [query_of(prompt) for prompt in server.prompts]
 
 
@@ -46,15 +49,19 @@ def translate(table: Path, monkeypatch: pytest.MonkeyPatch) -> Translate:
 
     def call(url: str, *words: object, splits: Sequence[str] = ("train", "dev"), code: int = 0) -> Done:
         monkeypatch.setenv("OPENAI_BASE_URL", url)
-        given = ("--release", table.parent / "release", "--split", *splits, "--model", "llm-7b", "--out", table)
-        return run("builders", "annotate", "translate", "--quiet", *given, *words, code=code)
+        command_words = ["annotate", "translate", "--quiet", "--release", table.parent / "release", "--split"]
+        command_words += [*splits, "--model", "llm-7b", "--out", table]
+        return run("builders", *command_words, *words, code=code)
 
     return call
 
 
 def translations(table: Path) -> dict[str, str]:
+    """Return the translations of a table by their Chinese query."""
     rows = sheet_rows(table)
-    assert all(row["id"] == md5(row["zh"]) and row["model"] == "llm-7b" for row in rows)
+    for row in rows:
+        assert row["id"] == md5(row["zh"])
+        assert row["model"] == "llm-7b"
     return {row["zh"]: row["machine_translation"] for row in rows}
 
 
@@ -63,24 +70,28 @@ def test_each_query_is_asked_once_and_other_splits_join_the_table(translate: Tra
         assert translate(server.url).stdout == f"6 of 6 queries translated by llm-7b (a model): {table}\n"
         expected = {text: f'"{english}" or so' for text, english in ENGLISH.items()}
         content = table.read_bytes()
-        assert translations(table) == {text: expected[text] for text in ASKED} and {*asked(server)} == {*ASKED}
+        assert translations(table) == {text: expected[text] for text in ASKED}
+        assert set(asked(server)) == set(ASKED)
         translate(server.url)
         assert translate("", splits=["dev"]).stdout.startswith("2 of 2")  # nothing is asked, so no address is needed
         assert len(server.asked) == 6 and table.read_bytes() == content
         translate(server.url, splits=["test"])
         assert asked(server)[6:] == QUESTIONS["test"] and translations(table) == expected
-        assert {(sent["model"], sent["temperature"]) for sent, _ in server.asked} == {("llm-7b", 0)}
+        for request, _ in server.asked:
+            assert (request["model"], request["temperature"]) == ("llm-7b", 0)
 
 
 def test_an_empty_answer_stays_empty_and_is_asked_again(translate: Translate, table: Path) -> None:
-    known, empty = {text: ENGLISH[text] for text in ASKED}, {ASKED[0], ASKED[5]}
-    with Chat(lambda prompt: " \n" if query_of(prompt) in empty else knows(prompt)) as server:
+    expected = {text: ENGLISH[text] for text in ASKED}
+    empty_queries = {ASKED[0], ASKED[5]}
+    with Chat(lambda prompt: " \n" if query_of(prompt) in empty_queries else knows(prompt)) as server:
         done = translate(server.url)
         assert "2 answers are empty; run again" in done.stderr and done.stdout.startswith("4 of 6 queries")
-        assert translations(table) == known | dict.fromkeys(empty, "")
+        assert translations(table) == expected | dict.fromkeys(empty_queries, "")
         server.answer = knows
         translate(server.url)
-        assert {*asked(server)[6:]} == empty and len(server.asked) == 8 and translations(table) == known
+        assert set(asked(server)[6:]) == empty_queries and len(server.asked) == 8
+        assert translations(table) == expected
 
 
 def test_a_refused_request_keeps_the_earlier_answers(translate: Translate, table: Path) -> None:
@@ -90,35 +101,43 @@ def test_a_refused_request_keeps_the_earlier_answers(translate: Translate, table
         server.asked.clear()
         server.answer = lambda prompt: 400 if len(server.asked) > 3 else knows(prompt)
         assert translate(server.url, "--parallel", 1, code=1).error.endswith("; 3 translations are saved")
-        first, server.answer = asked(server)[:3], knows
+        answered_queries = asked(server)[:3]
+        server.answer = knows
         server.asked.clear()
         translate(server.url)
-        assert sorted(first + asked(server)) == sorted(ASKED) and not table.with_name(".machine.tsv.building").exists()
+        assert sorted(answered_queries + asked(server)) == sorted(ASKED)
+        assert not table.with_name(".machine.tsv.building").exists()
     assert translations(table) == {text: ENGLISH[text] for text in ASKED}
 
 
 def test_answers_of_a_killed_command_are_not_asked_for_again(translate: Translate, table: Path) -> None:
-    late = threading.Event()  # set when the two late queries may be answered
+    late_queries = ASKED[:2]
+    command_is_killed = threading.Event()
 
     def answer(prompt: str) -> Answer:
-        return late.wait(60) and 503 if query_of(prompt) in ASKED[:2] and not late.is_set() else knows(prompt)
+        if query_of(prompt) in late_queries and not command_is_killed.is_set():
+            command_is_killed.wait(300)
+            return 503
+        return knows(prompt)
 
-    def saved() -> int:
-        return sum(path.read_bytes().count(b"\n") for path in table.parent.glob(".machine.tsv.building/*/*.tsv"))
+    def count_saved_answers() -> int:
+        paths = table.parent.glob(".machine.tsv.building/*/*.tsv")
+        return sum(path.read_bytes().count(b"\n") for path in paths)
 
     with Chat(answer) as server:
-        given = ("--release", table.parent / "release", "--split", "train", "dev", "--model", "llm-7b", "--out", table)
-        words, own = command("builders", "annotate", "translate", *given), {"OPENAI_BASE_URL": server.url}
-        process = subprocess.Popen(words, cwd=ROOT, env=os.environ | own, stderr=subprocess.DEVNULL)
-        while len(server.asked) < 6 or saved() < 4:
+        options = ["--release", table.parent / "release", "--split", "train", "dev", "--model", "llm-7b"]
+        command_words = command("builders", "annotate", "translate", *options, "--out", table)
+        environment = os.environ | {"OPENAI_BASE_URL": server.url}
+        process = subprocess.Popen(command_words, cwd=ROOT, env=environment, stderr=subprocess.DEVNULL)
+        while len(server.asked) < 6 or count_saved_answers() < 4:
             assert process.poll() is None
             time.sleep(0.01)
         process.kill()
         process.wait()
-        late.set()
+        command_is_killed.set()
         assert not table.exists()
         translate(server.url)
-        assert sorted(asked(server)[6:]) == sorted(ASKED[:2])
+        assert sorted(asked(server)[6:]) == sorted(late_queries)
     assert translations(table) == {text: ENGLISH[text] for text in ASKED}
 
 
@@ -128,14 +147,15 @@ def test_another_table_and_a_missing_address_are_one_line(translate: Translate, 
     error = translate("", "--out", table.with_suffix(".json"), code=1).error
     assert error == f"{table.with_suffix('.json')}: expected a name that ends in .tsv"
     row = {"id": md5(ASKED[0]), "zh": ASKED[0], "machine_translation": "mine"}
-    for content, said in (
-        ({**row, "model": "other"}, f"{table}: has translations by 'other'; choose another --out for 'llm-7b'"),
+    for changed_row, error_start in (
+        (row | {"model": "other"}, f"{table}: has translations by 'other'; choose another --out for 'llm-7b'"),
         (row, f"{table}: has no column model; expected a table of this command, or a new path"),
-        ({**row, "id": "x", "model": "llm-7b"}, f"{table}: has a query 'x' that {table.parent / 'release'} lacks; "),
+        (row | {"id": "x", "model": "llm-7b"}, f"{table}: has a query 'x' that {table.parent / 'release'} lacks; "),
     ):
-        fill(table, [content])
-        before = table.read_bytes()
-        assert translate("http://127.0.0.1:9", code=1).error.startswith(said) and table.read_bytes() == before
+        fill(table, [changed_row])
+        content = table.read_bytes()
+        assert translate("http://127.0.0.1:9", code=1).error.startswith(error_start)
+        assert table.read_bytes() == content
 
 
 def test_a_table_of_other_texts_with_the_same_ids_is_refused(translate: Translate, table: Path) -> None:
@@ -162,16 +182,18 @@ def test_saved_answers_of_other_texts_with_the_same_ids_are_asked_again(tmp_path
 
 
 def test_machine_translations_go_to_people_or_into_the_set_and_are_counted(translate: Translate, table: Path) -> None:
-    release, packages = table.parent / "release", table.with_name("packages.tsv")
+    release = table.parent / "release"
+    packages = table.with_name("packages.tsv")
     with Chat(knows) as server:
         translate(server.url)
-    given = ("--split", "dev", "--translations", table, "--out", packages)
-    run("builders", "annotate", "translations", "export", "--release", release, *given)
+    options = ("--split", "dev", "--translations", table, "--out", packages)
+    run("builders", "annotate", "translations", "export", "--release", release, *options)
     rows = sheet_rows(packages)
-    assert {row["zh"]: (row["machine_translation"], row["english"]) for row in rows} == {
-        text: (ENGLISH[text], ENGLISH[text]) for text in QUESTIONS["dev"]
-    }
-    fill(packages, [{**rows[0], "english": "Corrected by people"}, *rows[1:]])
+    assert sorted(row["zh"] for row in rows) == sorted(QUESTIONS["dev"])
+    for row in rows:
+        assert row["machine_translation"] == row["english"] == ENGLISH[row["zh"]]
+    rows[0]["english"] = "Corrected by people"
+    fill(packages, rows)
     for source, machine in ((table, 6), (packages, 1)):
         out = table.with_name(f"with-{source.stem}")
         done = run("builders", "add", "crosslingual", "--source", source, "--release", release, "--out", out)
@@ -184,7 +206,9 @@ def test_a_local_model_gives_what_its_library_generates(table: Path) -> None:
     import torch
     from transformers import AutoTokenizer, BartConfig, BartForConditionalGeneration
 
-    texts = [f"{text}{number}" for text in ASKED for number in range(3)]  # more than a batch
+    texts = []
+    for text in ASKED:
+        texts += [f"{text}{number}" for number in range(3)]  # more than a batch
     rows = tables()
     rows["queries", "dev"] = [{"_id": md5(text), "text": text} for text in texts]
     make_release(table.parent / "release", rows)
@@ -195,13 +219,14 @@ def test_a_local_model_gives_what_its_library_generates(table: Path) -> None:
     model = BartForConditionalGeneration(BartConfig(vocab_size=len(tokenizer), init_std=1.0, **heads, **ids)).eval()
     model.generation_config.min_new_tokens = 20
     model.save_pretrained(table.parent / "bart")
-    given = ("annotate", "translate", "--local", "--release", table.parent / "release", "--out", table)
-    run("builders", *given, "--model", table.parent / "bart")
-    found = {row["zh"]: row["machine_translation"] for row in sheet_rows(table)}
-    assert [*found] == texts
+    command_words = ["annotate", "translate", "--local", "--release", table.parent / "release"]
+    run("builders", *command_words, "--out", table, "--model", table.parent / "bart")
+    translations_by_text = {row["zh"]: row["machine_translation"] for row in sheet_rows(table)}
+    assert list(translations_by_text) == texts
     for text in texts:
         tokens = model.generate(tokenizer([text], return_tensors="pt").input_ids, max_new_tokens=128, do_sample=False)
-        assert found[text].split() == tokenizer.decode(tokens[0], skip_special_tokens=True).split() != []
+        expected_words = tokenizer.decode(tokens[0], skip_special_tokens=True).split()
+        assert translations_by_text[text].split() == expected_words != []
     bert = write_bert(table.parent / "bert")
-    error = run("builders", *given[:-1], table.with_name("other.tsv"), "--model", bert, code=1).error
+    error = run("builders", *command_words, "--out", table.with_name("other.tsv"), "--model", bert, code=1).error
     assert error.startswith(f"{bert}: no sequence-to-sequence model (")

@@ -89,9 +89,10 @@ INSIDE = ["a", "corpus/corpus-00000-of-00001.parquet", "a..b/c.", "语料/第 1 
 
 
 def test_a_name_that_could_lead_out_is_refused_with_the_reason_and_a_plain_one_taken() -> None:
-    for reason, name in ((reason, name) for reason, names in OUTSIDE.items() for name in names):
-        with pytest.raises(ValueError, match=f"^[^\n]*{re.escape(reason)}[^\n]*$"):
-            name_within(name)
+    for reason, names in OUTSIDE.items():
+        for name in names:
+            with pytest.raises(ValueError, match=f"^[^\n]*{re.escape(reason)}[^\n]*$"):
+                name_within(name)
     assert list(map(name_within, INSIDE)) == INSIDE
 
 
@@ -100,8 +101,8 @@ def test_a_name_that_is_taken_leads_to_one_place_below_the_folder(name: str) -> 
     if not problem_of(name):
         path = os.path.join("/folder", name)
         assert os.path.normpath(path) == path and path.startswith("/folder/")
-        there = PureWindowsPath("D:\\folder", name)  # on other systems, too
-        assert PureWindowsPath("D:\\folder") in there.parents and ".." not in there.parts
+        windows_path = PureWindowsPath("D:\\folder", name)  # on other systems, too
+        assert PureWindowsPath("D:\\folder") in windows_path.parents and ".." not in windows_path.parts
 
 
 THESIS = "years of work"
@@ -110,9 +111,10 @@ THESIS = "years of work"
 @pytest.mark.parametrize("name", ["../../../thesis", "runs/../../../thesis", "thesis\\..", "/etc/hostname"])
 @pytest.mark.parametrize("words", ["export --format trec --out {mine}/out", "check"])
 def test_a_release_that_names_a_file_elsewhere_is_refused(tmp_path: Path, words: str, name: str) -> None:
-    release, mine = make_release(tmp_path / "evil" / "a" / "b" / "release"), tmp_path / "mine"
+    release = make_release(tmp_path / "evil" / "a" / "b" / "release")
+    mine = tmp_path / "mine"
     (release / "runs").mkdir()
-    for parent in [mine, *list(release.parents)[:3]]:
+    for parent in (mine, *release.parents[:3]):
         parent.mkdir(exist_ok=True)
         (parent / "thesis").write_text(THESIS)
     manifest = json.loads((release / MANIFEST).read_text())
@@ -125,11 +127,14 @@ def test_a_release_that_names_a_file_elsewhere_is_refused(tmp_path: Path, words:
 
 
 def test_a_release_of_links_is_extended_by_files(tmp_path: Path) -> None:
-    blobs, cached = make_release(tmp_path / "blobs"), tmp_path / "snapshots" / "0123abcd"  # as in the hub's cache
-    for file in [path for path in blobs.rglob("*") if path.is_file()]:
-        link = cached / file.relative_to(blobs)
-        link.parent.mkdir(parents=True, exist_ok=True)
-        link.symlink_to(os.path.relpath(file, link.parent))
+    # In the hub's cache, files of a snapshot are links to blobs.
+    blobs = make_release(tmp_path / "blobs")
+    cached = tmp_path / "snapshots" / "0123abcd"
+    for path in blobs.rglob("*"):
+        if path.is_file():
+            link = cached / path.relative_to(blobs)
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(os.path.relpath(path, link.parent))
     with draft_release(tmp_path / "out", BUILD, open_release(cached)):
         pass
     assert not [path for path in (tmp_path / "out").rglob("*") if path.is_symlink()]

@@ -78,7 +78,9 @@ class Workplace:
     """A folder in which a verb is called, with the inputs of all calls. Each call starts in a fresh folder."""
 
     def __init__(self, base: Path, inputs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.base, self.inputs, self.monkeypatch = base, inputs, monkeypatch
+        self.base = base
+        self.inputs = inputs
+        self.monkeypatch = monkeypatch
         self.hub: Hub | None = None
         self.served: list[Any] = []  # settings with which the page was served
         monkeypatch.setenv("XDG_CACHE_HOME", str(base / "cache"))
@@ -123,8 +125,8 @@ class Workplace:
 
     def from_shell(self, call: VerbCall, arguments: dict[str, Any]) -> Outcome:
         spec = verb_spec(VERBS[call.command])
-        program, *verb = call.command.split()
-        words = [*verb, *spec.words(arguments)]
+        program, *verb_words = call.command.split()
+        words = verb_words + spec.words(arguments)
         value = None
         if spec.formats and not spec.writes_formats:
             self.prepare(call)
@@ -269,7 +271,7 @@ def test_every_verb_that_reads_runs_accepts_run_objects() -> None:
 
 def test_shell_and_python_do_the_same(call_of_verb: VerbCall, workplace: Workplace, arguments: dict[str, Any]) -> None:
     by_shell = workplace.from_shell(call_of_verb, arguments)
-    served = [*workplace.served]
+    served = list(workplace.served)
     by_python, result = workplace.from_python(call_of_verb, arguments)
     assert by_python.text == by_shell.text
     assert by_python.value == by_shell.value
@@ -350,8 +352,9 @@ def test_a_wrong_value_is_the_same_error_in_both_ways() -> None:
     differences = []
     for command, name, value in wrong_calls():
         spec = verb_spec(VERBS[command])
-        (option,) = [each for each in spec.options if each.name == name]
-        arguments = {**calls_by_command[command].arguments, name: [value] if option.is_list else value}
+        option = next(option for option in spec.options if option.name == name)
+        arguments = dict(calls_by_command[command].arguments)
+        arguments[name] = [value] if option.is_list else value
         with pytest.raises(UsageError) as error:
             VERBS[command](**arguments)
         with pytest.raises(UsageError) as shell_error:
@@ -365,19 +368,21 @@ def test_a_wrong_value_is_the_same_error_in_both_ways() -> None:
 
 def equals_words(spec: VerbSpec, arguments: dict[str, Any], option: Option) -> list[str]:
     """Return the words of a call, in which the wrong value follows ``=``, because it may begin with a hyphen."""
-    others = {name: value for name, value in arguments.items() if name != option.name}
+    right_arguments = {name: value for name, value in arguments.items() if name != option.name}
     value = arguments[option.name]
     text = str(value[0] if option.is_list else value)
-    for other in spec.options:  # a required option is in every call
-        if other.name == option.name and other.default is inspect.Parameter.empty:
-            words = spec.words({**others, option.name: ["PLACE"] if option.is_list else "PLACE"})
-            place = words.index("PLACE")
-            if option.positional:
-                return [*words[:place], text, *words[place + 1 :]]
-            return [*words[: place - 1], f"{option.flags[0]}={text}", *words[place + 1 :]]
-    if option.positional:
-        return [text, *spec.words(others)]
-    return [*spec.words(others), f"{option.flags[0]}={text}"]
+    wrong_word = text if option.positional else f"{option.flags[0]}={text}"
+    if option.default is inspect.Parameter.empty:
+        # Words cannot be made without a required option, so a marker is replaced.
+        right_arguments[option.name] = ["MARKER"] if option.is_list else "MARKER"
+        words = spec.words(right_arguments)
+        position = words.index("MARKER")
+        first_replaced = position if option.positional else position - 1  # with the option's flag
+        words[first_replaced : position + 1] = [wrong_word]
+        return words
+    words = spec.words(right_arguments)
+    words.insert(0 if option.positional else len(words), wrong_word)
+    return words
 
 
 @pytest.mark.parametrize(
@@ -412,11 +417,16 @@ def test_a_wrong_input_is_the_same_error_in_both_ways(
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     (tmp_path / "inputs").symlink_to(inputs)
     monkeypatch.chdir(tmp_path)
-    program, *verb = command.split()
-    done = run(program, *verb, *verb_spec(VERBS[command]).words(arguments), code=None)
+    program, *words = command.split()
+    words += verb_spec(VERBS[command]).words(arguments)
+    done = run(program, *words, code=None)
     with pytest.raises(InputError) as error:
         VERBS[command](**arguments)
-    usage = isinstance(error.value, UsageError)
-    prefix = f"python -m {command}: " if usage else ""
-    assert done.stderr.splitlines()[-1] == f"error: {prefix}{error.value}"
-    assert done.code == (2 if usage else 1) and done.stdout == ""
+    if isinstance(error.value, UsageError):
+        expected_code = 2
+        expected_line = f"error: python -m {command}: {error.value}"
+    else:
+        expected_code = 1
+        expected_line = f"error: {error.value}"
+    assert done.stderr.splitlines()[-1] == expected_line
+    assert done.code == expected_code and done.stdout == ""

@@ -12,6 +12,7 @@ from commands import ROOT
 
 from builders.core.jobs import WorkerDied, in_order, process_pool
 
+TIME_LIMIT = 300  # seconds; far above what a busy machine takes
 STARTING = """
 import signal, sys, time
 from builders.core.exit_codes import exit_code
@@ -19,9 +20,9 @@ from builders.core.jobs import in_order, process_pool
 
 def work():
     with process_pool(2) as pool:
-        tasks = [pool.submit(time.sleep, 60) for _ in range(2)]
+        tasks = [pool.submit(time.sleep, 600) for _ in range(2)]
         print("started", flush=True)
-        list(in_order(pool, time.sleep, [60], 4))
+        list(in_order(pool, time.sleep, [600], 4))
     return 0
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background process of a shell ignores Ctrl-C
@@ -44,9 +45,10 @@ def start_workers() -> subprocess.Popen[str]:
 
 
 def processes_of_session(session: int) -> list[str]:
-    words = ["ps", "--no-headers", "-o", "stat=,args=", "-s", str(session)]
-    lines = subprocess.run(words, capture_output=True, text=True, check=False).stdout.splitlines()
-    return [line for line in lines if not line.startswith("Z")]
+    """Return the state and the command line of each process of a session, without zombies."""
+    ps_words = ["ps", "--no-headers", "-o", "stat=,args=", "-s", str(session)]
+    ps_lines = subprocess.run(ps_words, capture_output=True, text=True, check=False).stdout.splitlines()
+    return [line for line in ps_lines if not line.startswith("Z")]
 
 
 @pytest.mark.parametrize("delay", [0.0, 0.1])
@@ -55,13 +57,14 @@ def test_workers_end_if_their_parent_is_killed_while_they_start(delay: float) ->
     time.sleep(delay)
     process.kill()
     process.wait()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + TIME_LIMIT
     while processes_of_session(process.pid) and time.monotonic() < deadline:
         time.sleep(0.1)
-    left = processes_of_session(process.pid)
-    if left:
+    remaining_processes = processes_of_session(process.pid)
+    if remaining_processes:
         os.killpg(process.pid, signal.SIGKILL)
-    assert left == []
+    assert remaining_processes == []
+    # The pool's semaphores would stay in memory until the machine is restarted.
     assert not any(name.startswith(f"sem.loky-{process.pid}-") for name in os.listdir("/dev/shm"))
 
 
@@ -70,20 +73,20 @@ def test_ctrl_c_while_workers_start_is_one_line(delay: float) -> None:
     process = start_workers()
     time.sleep(delay)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-    assert process.communicate(timeout=60) == ("", "interrupted\n")
+    assert process.communicate(timeout=TIME_LIMIT) == ("", "interrupted\n")
     assert process.returncode == 130
 
 
 def test_a_stopped_pool_ends_only_its_own_processes() -> None:
-    other = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,))
-    other.start()
+    foreign_process = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,))
+    foreign_process.start()
     with pytest.raises(KeyboardInterrupt), process_pool(2) as pool:
         assert list(in_order(pool, abs, [-1, -2], 4)) == [1, 2]
         raise KeyboardInterrupt
     time.sleep(0.2)
-    assert other.is_alive()
-    other.kill()
-    other.join()
+    assert foreign_process.is_alive()
+    foreign_process.kill()
+    foreign_process.join()
 
 
 @pytest.mark.parametrize("delay", [0.0, 0.002, 0.004, 0.006])  # seconds until Python notices the killed worker
@@ -96,6 +99,7 @@ def test_a_worker_killed_while_another_one_starts_is_named(delay: float) -> None
 
 
 def work_in_pool(_: int) -> list[int]:
+    """Use a pool in a process that may not start any."""
     with process_pool(2) as pool:
         return list(in_order(pool, abs, [-1, -2], 4))
 
@@ -106,15 +110,19 @@ def test_a_daemonic_process_works_alone() -> None:
 
 
 def name_of_worker(seconds: float) -> str:
+    """Return the name of this process, after a time in which every worker gets a task."""
     time.sleep(seconds)
     return multiprocessing.current_process().name
 
 
 def test_the_workers_of_a_pool_are_numbered_from_1_beside_other_pools() -> None:
-    with process_pool(2) as other, process_pool(2) as pool:
-        assert other is not None and pool is not None
-        tasks = []
+    with process_pool(2) as first_pool, process_pool(2) as second_pool:
+        assert first_pool is not None and second_pool is not None
+        first_tasks = []
+        second_tasks = []
         for _ in range(2):  # the pools start their workers by turns
-            tasks += [pool.submit(name_of_worker, 1.0), other.submit(name_of_worker, 1.0)]
-        names = [task.result() for task in tasks]
-    assert sorted(names[::2]) == sorted(names[1::2]) == ["Worker-1", "Worker-2"]
+            first_tasks.append(first_pool.submit(name_of_worker, 1.0))
+            second_tasks.append(second_pool.submit(name_of_worker, 1.0))
+        first_names = sorted(task.result() for task in first_tasks)
+        second_names = sorted(task.result() for task in second_tasks)
+    assert first_names == second_names == ["Worker-1", "Worker-2"]

@@ -42,38 +42,46 @@ _SPECIAL = ["<pad>", "<unk>", "<s>", "</s>", "[CLS]", "[SEP]"]
 
 
 def characters() -> list[str]:
-    words = ["问找查文", *TEXTS, *itertools.chain(*QUESTIONS.values())]
+    """Return the characters of all texts, questions and prompts."""
+    all_characters = set("问找查文")
+    for text in itertools.chain(TEXTS, *QUESTIONS.values()):
+        all_characters.update(text)
     for family in declared().families.values():
-        words += [family.query_prompt or "", family.passage_prompt or "", *family.prompts.values()]
-    return sorted({character for text in words for character in text})
+        for prompt in (family.query_prompt, family.passage_prompt, *family.prompts.values()):
+            all_characters.update(prompt or "")
+    return sorted(all_characters)
 
 
 def write_tokenizer(folder: Path, around: tuple[str, str]) -> int:
     """Write a BERT or XLM-R tokenizer with one token per character, and return the vocabulary size."""
-    words = {word: number for number, word in enumerate([*_SPECIAL, *characters()])}
-    tokenizer = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
+    token_ids = {token: number for number, token in enumerate(_SPECIAL + characters())}
+    tokenizer = Tokenizer(models.WordLevel(token_ids, unk_token="<unk>"))
     tokenizer.add_special_tokens(_SPECIAL)
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     first, last = around
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{first} $A {last}",
         pair=f"{first} $A {last} $B {last}",
-        special_tokens=[(each, words[each]) for each in around],
+        special_tokens=[(first, token_ids[first]), (last, token_ids[last])],
     )
-    special = {"pad_token": "<pad>", "unk_token": "<unk>"}
-    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special).save_pretrained(folder)
-    return len(words)
+    fast_tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="<pad>", unk_token="<unk>"
+    )
+    fast_tokenizer.save_pretrained(folder)
+    return len(token_ids)
 
 
 def write_qwen_tokenizer(folder: Path, eos: str) -> int:
     """Write a Qwen tokenizer with one token per byte and no special tokens, and return the vocabulary size."""
-    words = [END, "<|im_end|>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
-    known = {word: number for number, word in enumerate(words)}
-    transformers.Qwen2Tokenizer(vocab=known, merges=[], eos_token=eos).save_pretrained(folder)
-    return len(known)
+    tokens = [END, "<|im_end|>"]
+    tokens += sorted(pre_tokenizers.ByteLevel.alphabet())
+    token_ids = {token: number for number, token in enumerate(tokens)}
+    transformers.Qwen2Tokenizer(vocab=token_ids, merges=[], eos_token=eos).save_pretrained(folder)
+    return len(token_ids)
 
 
 def as_text(tokenizer: Any, ids: list[int]) -> str:
+    """Return the text of tokens, with the special tokens."""
     tokens = tokenizer.convert_ids_to_tokens(ids)
     decoder = tokenizer.backend_tokenizer.decoder
     return "".join(tokens) if decoder is None else str(decoder.decode(tokens))
@@ -81,36 +89,45 @@ def as_text(tokenizer: Any, ids: list[int]) -> str:
 
 def write_encoder(folder: Path, hub_name: str, seed: int = 0) -> Path:
     """Write a plain encoder without files of sentence-transformers to ``folder``/NAME."""
-    config, settings, around = ARCHITECTURES[hub_name]
+    config_class, settings, around = ARCHITECTURES[hub_name]
     folder = folder / hub_name.rpartition("/")[2]
     folder.mkdir(parents=True)
     # In Qwen3-Embedding, the last token of a text is not the tokenizer's eos_token.
     eos = "<|im_end|>" if "Qwen3" in hub_name else END
-    known = write_tokenizer(folder, around) if around else write_qwen_tokenizer(folder, eos)
+    token_count = write_tokenizer(folder, around) if around else write_qwen_tokenizer(folder, eos)
     torch.manual_seed(seed)
-    made = getattr(transformers, config)(vocab_size=known, pad_token_id=0, initializer_range=0.2, **_SIZES, **settings)
-    transformers.AutoModel.from_config(made).eval().save_pretrained(folder)
+    config_settings = {"vocab_size": token_count, "pad_token_id": 0, "initializer_range": 0.2} | _SIZES | settings
+    config = getattr(transformers, config_class)(**config_settings)
+    transformers.AutoModel.from_config(config).eval().save_pretrained(folder)
     return folder
 
 
 def with_modules(folder: Path, pooling: str, *, prompts: dict[str, str] | None = None, normalize: bool = False) -> Path:
     """Convert a plain encoder to a model of sentence-transformers, in the same folder."""
-    module = Transformer(str(folder))
-    modules = [module, Pooling(module.get_embedding_dimension(), pooling), *([Normalize()] if normalize else [])]
+    transformer = Transformer(str(folder))
+    modules = [transformer, Pooling(transformer.get_embedding_dimension(), pooling)]
+    if normalize:
+        modules.append(Normalize())
     SentenceTransformer(modules=modules, prompts=prompts, device="cpu").save_pretrained(str(folder))
     return folder
 
 
-ERNIE, MBERT = "nghuyong/ernie-1.0-base-zh", "google-bert/bert-base-multilingual-cased"
+ERNIE = "nghuyong/ernie-1.0-base-zh"
+MBERT = "google-bert/bert-base-multilingual-cased"
 _TINY = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
 
 
 def write_ernie(folder: Path, texts: Iterable[str], *, safetensors: bool = False, seed: int = 0) -> Path:
     """Write ERNIE 1.0. ``safetensors``: also write the tokenizer files of other repositories."""
-    words = _write_words(folder, {character for text in texts for character in text.lower()})
+    vocabulary_size = _write_words(folder, set("".join(texts).lower()))
     torch.manual_seed(seed)
+    # The released model has more rows of embeddings than words, too.
     config = ErnieConfig(
-        vocab_size=words + 36, hidden_act="relu", type_vocab_size=2, max_position_embeddings=513, use_task_id=False
+        vocab_size=vocabulary_size + 36,
+        hidden_act="relu",
+        type_vocab_size=2,
+        max_position_embeddings=513,
+        use_task_id=False,
     )
     config.update(_TINY)
     _write(ErnieModel(config), folder, safetensors)
@@ -120,9 +137,10 @@ def write_ernie(folder: Path, texts: Iterable[str], *, safetensors: bool = False
 
 
 def write_mbert(folder: Path, texts: Iterable[str], *, seed: int = 0) -> Path:
-    words = _write_words(folder, {character for text in texts for character in text})
+    """Write multilingual BERT, which distinguishes upper and lower case."""
+    vocabulary_size = _write_words(folder, set("".join(texts)))
     torch.manual_seed(seed)
-    config = BertConfig(vocab_size=words, directionality="bidi")
+    config = BertConfig(vocab_size=vocabulary_size, directionality="bidi")
     config.update(_TINY)
     _write(BertForPreTraining(config), folder, safetensors=True)
     (folder / "tokenizer_config.json").write_text('{"do_lower_case": false, "model_max_length": 512}')
@@ -130,9 +148,12 @@ def write_mbert(folder: Path, texts: Iterable[str], *, seed: int = 0) -> Path:
 
 
 def _write_words(folder: Path, characters: set[str]) -> int:
+    """Write the vocabulary of a BERT to a new folder, and return the number of its words."""
     folder.mkdir(parents=True)
-    known = sorted(character for character in characters if not character.isspace())
-    words = ["[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]", *known, *(f"##{each}" for each in known)]
+    visible_characters = sorted(character for character in characters if not character.isspace())
+    words = ["[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]"]
+    words += visible_characters
+    words += [f"##{character}" for character in visible_characters]
     (folder / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
     return len(words)
 
@@ -156,8 +177,9 @@ def publish(hub: Hub, name: str, folder: Path) -> Commit:
 
 
 def publish_all(hub: Hub, folder: Path, texts: Iterable[str]) -> dict[str, Any]:
+    """Publish ERNIE 1.0 and multilingual BERT, and return their folders by their names on the hub."""
     texts = list(texts)
-    found = {ERNIE: write_ernie(folder / "ernie", texts), MBERT: write_mbert(folder / "mbert", texts)}
-    for name, path in found.items():
-        publish(hub, name, path)
-    return found
+    model_folders = {ERNIE: write_ernie(folder / "ernie", texts), MBERT: write_mbert(folder / "mbert", texts)}
+    for name, model_folder in model_folders.items():
+        publish(hub, name, model_folder)
+    return model_folders

@@ -14,6 +14,7 @@ from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast, Q
 
 
 def write_masked(folder: Path, seed: int = 0) -> Path:
+    """Write a BERT with the head of a masked language model."""
     bert = write_bert(folder)
     torch.manual_seed(seed)
     BertForMaskedLM(BertConfig.from_pretrained(bert)).eval().save_pretrained(bert)
@@ -23,11 +24,12 @@ def write_masked(folder: Path, seed: int = 0) -> Path:
 def write_sparse(folder: Path, inference_free: bool = False) -> Path:
     """Write a SPLADE model. ``inference_free``: queries are word pieces with fixed weights."""
     bert = write_masked(folder.with_name(f"{folder.name}-bert"))
-    passages = [Transformer(str(bert), transformer_task="fill-mask"), SpladePooling("max")]
-    modules = list(passages)
+    transformer = Transformer(str(bert), transformer_task="fill-mask")
+    modules = [transformer, SpladePooling("max")]
     if inference_free:
-        weights = torch.rand(passages[0].model.config.vocab_size, generator=torch.Generator().manual_seed(3))
-        modules = [Router.for_query_document([SparseStaticEmbedding(passages[0].tokenizer, weights)], passages)]
+        word_weights = torch.rand(transformer.model.config.vocab_size, generator=torch.Generator().manual_seed(3))
+        query_module = SparseStaticEmbedding(transformer.tokenizer, word_weights)
+        modules = [Router.for_query_document([query_module], modules)]
     SparseEncoder(modules=modules, device="cpu").save_pretrained(str(folder))
     return folder
 
@@ -49,6 +51,7 @@ def write_multi_vector(folder: Path) -> Path:
 
 
 def write_static(folder: Path) -> Path:
+    """Write a model with one random vector per token, without attention."""
     tokenizer = PreTrainedTokenizerFast.from_pretrained(write_bert(folder.with_name(f"{folder.name}-bert")))
     torch.manual_seed(0)
     module = StaticEmbedding(tokenizer, embedding_dim=16)
@@ -65,20 +68,28 @@ CHAT = (
 
 
 def write_language_model(folder: Path, template: str | None = CHAT) -> Path:
+    """Write a Qwen2 with one token per byte, the words yes and no, and the chat template ``template``."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    tokenizer = Tokenizer(models.BPE({byte: number for number, byte in enumerate(alphabet)}, []))
+    byte_ids = {byte: number for number, byte in enumerate(alphabet)}
+    tokenizer = Tokenizer(models.BPE(byte_ids, []))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    special = ["<|pad|>", "<|im_start|>", "<|im_end|>"]
-    tokenizer.add_special_tokens(special)
+    tokenizer.add_special_tokens(["<|pad|>", "<|im_start|>", "<|im_end|>"])
     tokenizer.add_tokens(["yes", "no"])
-    words = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token=special[0], eos_token=special[2], model_max_length=2048
+    fast_tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="<|pad|>", eos_token="<|im_end|>", model_max_length=2048
     )
-    words.chat_template = template
-    words.save_pretrained(folder)
+    fast_tokenizer.chat_template = template
+    fast_tokenizer.save_pretrained(folder)
     torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
-    config = Qwen2Config(vocab_size=len(words), num_key_value_heads=2, initializer_range=0.5, **sizes)
+    config = Qwen2Config(
+        vocab_size=len(fast_tokenizer),
+        num_key_value_heads=2,
+        initializer_range=0.5,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+    )
     Qwen2ForCausalLM(config).eval().save_pretrained(folder)
     return folder

@@ -126,13 +126,13 @@ def run_model(
         out = Path(f"{shown_name(model).rpartition('/')[2]}.{split}.run.gz")
     if out is not None:
         check_file(out)
-    searched = SearchedSplit(open_release(release), set, split)
+    searched_split = SearchedSplit(open_release(release), set, split)
 
     # Return the finished run of an earlier, equal call.
     call = None
     if is_kept(out):
         splits = [(SETS[set].corpus, "corpus"), (SETS[set].queries, split)]
-        inputs = {"release": release_input(searched.release, splits)}
+        inputs = {"release": release_input(searched_split.release, splits)}
         if kind != _LISTWISE:  # a model behind an endpoint has no files
             inputs["model"] = model_input(model, revision)
         if over is not None:
@@ -152,7 +152,7 @@ def run_model(
             finished_run.path,
             None,
             manifest=read_json(manifest_path(finished_run.path), dict[str, Any]),
-            searched=searched,
+            searched_split=searched_split,
             first_stage=first_stage,
             stages=[(name, value, cost) for name, value, cost in finished_run.result["stages"]],
         )
@@ -181,11 +181,11 @@ def run_model(
     # Search the passages of --over, or all passages of the release.
     if over is not None:
         model_run = search_run(
-            model, over, searched, options=model_options, work=work, top_k=top_k, out=out, index=index
+            model, over, searched_split, options=model_options, work=work, top_k=top_k, out=out, index=index
         )
     else:
         model_run = search_passages(
-            model, searched, options=model_options, work=work, top_k=top_k, out=out, index=index
+            model, searched_split, options=model_options, work=work, top_k=top_k, out=out, index=index
         )
     if out is not None:
         record_finished(out, call, files=[out, manifest_path(out)], result={"stages": model_run.stages})

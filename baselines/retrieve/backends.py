@@ -24,7 +24,8 @@ OPENVINO = "openvino-"  # prefix of a precision's name, for example openvino-fp3
 _INPUT_NAMES = ("input_ids", "attention_mask", "token_type_ids")
 _QUOTED_CHARACTERS = 300  # of an error of OpenVINO
 _NNCF_ERRORS_ONLY = 40  # logging.ERROR
-_SMALLEST_COSINE = 0.95  # of the outputs of OpenVINO and PyTorch, which differ by rounding, above all in int8
+# Smallest cosine of the outputs of OpenVINO and PyTorch, which differ by rounding, above all in int8.
+_SMALLEST_COSINE = 0.95
 
 
 def expect_openvino(dtype: str, device: str) -> None:
@@ -58,17 +59,17 @@ def use_openvino(model: nn.Module, dtype: str) -> None:
 class _Forward:
     """The ``forward`` of a transformer, run by OpenVINO. Copies of a model only tokenise, so a copy of this is None."""
 
-    def __init__(self, model: PreTrainedModel, dtype: str) -> None:
-        parameters = inspect.signature(model.forward).parameters
+    def __init__(self, transformer: PreTrainedModel, dtype: str) -> None:
+        parameters = inspect.signature(transformer.forward).parameters
         self._input_names = [name for name in _INPUT_NAMES if name in parameters]
-        self._pooler = getattr(model, "pooler", None)
-        example_inputs, is_token = self._make_example(int(model.config.vocab_size))
+        self._pooler = getattr(transformer, "pooler", None)
+        example_inputs, is_token = self._make_example(int(transformer.config.vocab_size))
         # The graph is made from a smaller batch. It must compute other shapes equally.
         smaller_inputs = {name: tensor[:2, :12] for name, tensor in example_inputs.items()}
         with torch.inference_mode():
-            expected = model(**example_inputs)[0][is_token].flatten()
+            expected = transformer(**example_inputs)[0][is_token].flatten()
             try:
-                self._request = _convert(model, smaller_inputs, dtype)
+                self._request = _convert(transformer, smaller_inputs, dtype)
                 computed: torch.Tensor = self(**example_inputs)[0][is_token].flatten()
             except (Exception, SystemExit) as error:  # OpenVINO raises many types of errors
                 message = quote_reply(str(error), _QUOTED_CHARACTERS)
@@ -108,7 +109,7 @@ class _Forward:
         return type(None), ()
 
 
-def _convert(model: PreTrainedModel, example_inputs: dict[str, torch.Tensor], dtype: str) -> Any:
+def _convert(transformer: PreTrainedModel, example_inputs: dict[str, torch.Tensor], dtype: str) -> Any:
     """Convert a transformer for batches of any shape, and return OpenVINO's infer request."""
     import openvino
 
@@ -116,7 +117,7 @@ def _convert(model: PreTrainedModel, example_inputs: dict[str, torch.Tensor], dt
     # would stay.
     with _CONVERTING, warnings.catch_warnings(), contextlib.redirect_stdout(sys.stderr):
         warnings.simplefilter("ignore")  # warnings of the tracer; the caller checks the output
-        graph = openvino.convert_model(model, example_input=example_inputs)
+        graph = openvino.convert_model(transformer, example_input=example_inputs)
         if dtype == "int8":
             import nncf
 

@@ -30,40 +30,48 @@ from builders.core.errors import InputError, log
 _STATIC_BATCH_TOKENS = 1 << 20  # smallest number of tokens per batch of static embeddings
 
 
-def encoding_model(name: str, vectors: Index, device: str, dtype: str, revision: str = "") -> SentenceTransformer:
+def encoding_model(
+    model_name: str, passage_vectors: Index, device: str, dtype_option: str, revision: str = ""
+) -> SentenceTransformer:
     """Open a dual-encoder on a device to encode queries, in the precision that ``--dtype`` selects.
 
-    Raises :class:`InputError` if another model encoded the passages in ``vectors``.
+    Raises :class:`InputError` if another model encoded the passages in ``passage_vectors``.
     """
-    precision = dtype_of(dtype, device)
+    precision = dtype_of(dtype_option, device)
     # The queries get the settings of the passages.
-    passage_model = vectors.manifest["model"]
+    passage_model = passage_vectors.manifest["model"]
     passage_settings = {"max_length": passage_model.get("max_length")}
     passage_settings.update(passage_model.get("settings") or {})
-    settings = ModelSettings(name, revision=revision, **passage_settings)
+    settings = ModelSettings(model_name, revision=revision, **passage_settings)
     expect_encoder(settings)
     model = open_encoder(settings)
-    expect_model(vectors, name, fingerprint(model), precision)
+    expect_model(passage_vectors, model_name, fingerprint(model), precision)
     return moved(model, device, precision)
 
 
-def expect_model(vectors: Index, path: Path | str, query_fingerprint: str, query_precision: str) -> None:
+def expect_model(passage_vectors: Index, query_path: Path | str, query_fingerprint: str, query_precision: str) -> None:
     """Raise :class:`InputError` if the passages' model has another fingerprint. Warn if the precisions differ.
 
     Args:
-        vectors: embeddings of the passages.
-        path: the queries' model, or the directory of the queries' embeddings, for the error.
+        passage_vectors: embeddings of the passages.
+        query_path: the queries' model, or the directory of the queries' embeddings, for the error.
         query_fingerprint: fingerprint of the model that encodes the queries.
         query_precision: precision of the model that encodes the queries.
     """
-    passage_model = vectors.manifest["model"]
+    passage_model = passage_vectors.manifest["model"]
     if query_fingerprint != passage_model["fingerprint"]:
         raise InputError(
-            f"is not the model that encoded {vectors.path} ({passage_model['name']!r}): weights or settings differ",
-            path=path,
+            f"is not the model that encoded {passage_vectors.path} ({passage_model['name']!r}): "
+            "weights or settings differ",
+            path=query_path,
         )
-    if vectors.precision != query_precision:
-        log.warning("%s: passages are encoded in %s, queries in %s", vectors.path, vectors.precision, query_precision)
+    if passage_vectors.precision != query_precision:
+        log.warning(
+            "%s: passages are encoded in %s, queries in %s",
+            passage_vectors.path,
+            passage_vectors.precision,
+            query_precision,
+        )
 
 
 class Dense(Retriever):
@@ -81,15 +89,15 @@ class Dense(Retriever):
     def arrays(self, encodings: Halves) -> Arrays:
         return {"": encodings}
 
-    def pair_scores(self, index: Index, queries: Halves, rows: Rows) -> Scores:
-        return exact_scores(queries, index, rows)
+    def pair_scores(self, index: Index, query_encodings: Halves, rows: Rows) -> Scores:
+        return exact_scores(query_encodings, index, rows)
 
     def search_index(
-        self, index: Index, passages: Passages, queries: Sequence[str], top_k: int
+        self, index: Index, passages: Passages, query_texts: Sequence[str], top_k: int
     ) -> Iterator[tuple[Rows, Scores]]:
         query_encoder = self.encoder(self.work.devices[0], "query")
-        query_vectors = encode_queries(query_encoder, queries)
-        return nearest(index, query_vectors, passages, self.work.devices, top_k)
+        query_encodings = encode_queries(query_encoder, query_texts)
+        return nearest(index, query_encodings, passages, self.work.devices, top_k)
 
 
 class Static(Dense):

@@ -35,7 +35,8 @@ MANY = 100_000  # smallest number of texts that processes tokenise
 _BATCHES_AHEAD = 8  # batches that a thread tokenises ahead of the model
 _LONG_TEXT = "的 " * 5_000  # 5,000 tokens or more
 _SMALLEST_HALF = 2.0**-14  # smaller 16-bit numbers have fewer digits
-_BYTES_PER_TOKEN = 3  # estimate: a Chinese character has three bytes, an English WordPiece about as many
+# Estimate: a Chinese character has three bytes, an English WordPiece about as many.
+_BYTES_PER_TOKEN = 3
 _SPECIAL_TOKENS = 2  # estimate: tokens at the start and the end of a text
 _MOST_TEXTS_PER_BATCH = 2_048
 _BATCH_MULTIPLE = 8  # matrix units work on multiples of 8
@@ -91,7 +92,10 @@ class Prefetcher:
     def _pin_tensors(self, features: dict[str, Any]) -> dict[str, Any]:
         if not self._pin:
             return features
-        return {name: value.pin_memory() if torch.is_tensor(value) else value for name, value in features.items()}
+        pinned_features = {}
+        for name, value in features.items():
+            pinned_features[name] = value.pin_memory() if torch.is_tensor(value) else value
+        return pinned_features
 
 
 def preprocess(model: Any, texts: Sequence[Any], **options: Any) -> dict[str, Any]:
@@ -136,7 +140,10 @@ def _start_tokenizing_process(model: Any, preprocess_options: dict[str, Any]) ->
 def _tokenize_to_arrays(texts: list[Any]) -> dict[str, Any]:
     """Call ``preprocess``. Return arrays, because the shared memory of tensors would end with this process."""
     features = preprocess(texts=texts, **_process_arguments)
-    return {name: value.numpy() if torch.is_tensor(value) else value for name, value in features.items()}
+    arrays = {}
+    for name, value in features.items():
+        arrays[name] = value.numpy() if torch.is_tensor(value) else value
+    return arrays
 
 
 class Side:
@@ -167,9 +174,9 @@ class Side:
         self._token_limit = int(self._prefetcher.tokens([long_input])["input_ids"].shape[-1])
 
     def batches(
-        self, texts: Sequence[Any], compute: Callable[[dict[str, Any]], Result]
+        self, texts: Sequence[Any], compute_batch: Callable[[dict[str, Any]], Result]
     ) -> Iterator[tuple[npt.NDArray[np.int64], Result]]:
-        """For every batch of texts, yield (indices of the texts, result of ``compute`` for the texts' tokens).
+        """For every batch of texts, yield (indices of the texts, result of ``compute_batch`` for the texts' tokens).
 
         The bar of the running task (:func:`.shares.report_share`) moves with every batch. A GPU may still compute the
         last of these batches.
@@ -189,24 +196,27 @@ class Side:
         features_of_batches = self._prefetcher(text_batches(), len(texts))
         with torch.inference_mode():
             for indices, features in zip(index_batches, features_of_batches, strict=True):
-                yield indices, compute(self._move_to_device(features))
+                yield indices, compute_batch(self._move_to_device(features))
                 finished_tokens += int(token_counts[indices].sum())
                 report_share(finished_tokens / all_tokens)
 
     def _move_to_device(self, features: dict[str, Any]) -> dict[str, Any]:
         moved_features = {}
         for name, value in features.items():
-            # A GPU copies pinned memory while it computes.
-            moved_features[name] = value.to(self.device, non_blocking=True) if torch.is_tensor(value) else value
+            moved_features[name] = value
+            if torch.is_tensor(value):
+                # A GPU copies pinned memory while it computes.
+                moved_features[name] = value.to(self.device, non_blocking=True)
         return moved_features
 
-    def computed(self, texts: Sequence[Any], compute: Callable[[dict[str, Any]], Any]) -> npt.NDArray[Any]:
-        """Return the results of ``compute``, in the texts' order. Raises :class:`InputError` if a number is not finite.
+    def computed(self, texts: Sequence[Any], compute_batch: Callable[[dict[str, Any]], Any]) -> npt.NDArray[Any]:
+        """Return the results of ``compute_batch``, in the texts' order.
 
-        A GPU gets all batches before this process waits for results.
+        A GPU gets all batches before this process waits for results. Raises :class:`InputError` if a number is not
+        finite.
         """
         all_results: torch.Tensor | None = None
-        for indices, batch_results in self.batches(texts, compute):
+        for indices, batch_results in self.batches(texts, compute_batch):
             if all_results is None:
                 # One allocation, because small results between large temporary tensors would fragment the memory.
                 shape = (len(texts), *batch_results.shape[1:])
@@ -222,7 +232,8 @@ class Side:
         """Convert vectors (last axis) to 16 bits. :meth:`expect_no_tiny_vectors` reports vectors that vanish."""
         largest = vectors.abs().amax(dim=-1)
         is_tiny = (largest > 0) & (largest < _SMALLEST_HALF)
-        self._has_tiny_vectors |= is_tiny.any()  # read after the last batch, so that a GPU is not waited for
+        # The flag is read after the last batch, so that this process does not wait for a GPU.
+        self._has_tiny_vectors |= is_tiny.any()
         return vectors.half()
 
     def expect_no_tiny_vectors(self) -> None:
@@ -274,6 +285,7 @@ class CrossScorer(Side):
         return self.computed(pairs, self._score)
 
     def _score(self, features: dict[str, Any]) -> torch.Tensor:
+        # The library's outputs are logits: the sigmoid is applied by its predict() alone.
         scores: torch.Tensor = self.model(features)["scores"]
         scores = scores.float().reshape(len(scores), -1)
         if scores.shape[1] == 2:
@@ -320,10 +332,10 @@ def expected_tokens(byte_counts: npt.NDArray[np.int64], token_limit: int) -> npt
     return token_counts
 
 
-def encode_queries(encoder: Any, queries: Sequence[str]) -> Any:
+def encode_queries(encoder: Any, query_texts: Sequence[str]) -> Any:
     """Return ``encoder.encode(queries)`` of a :class:`Side`, with a bar."""
-    with progress(total=len(queries), unit="query", label="encode queries") as bar, bar.task(len(queries)):
-        return encoder.encode(queries)
+    with progress(total=len(query_texts), unit="query", label="encode queries") as bar, bar.task(len(query_texts)):
+        return encoder.encode(query_texts)
 
 
 def _count_bytes(text: str | tuple[str, str]) -> int:

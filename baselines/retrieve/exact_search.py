@@ -97,8 +97,8 @@ def _squared_norms(wide_rows: Floats) -> Floats:
     return squares
 
 
-def candidates(vectors: StoredVectors, engines: Sequence[Engine], count: int) -> tuple[Floats, Rows]:
-    """Return (scores, rows) of each query's ``count`` best passages by the engines' scores, best first.
+def candidates(passage_vectors: StoredVectors, engines: Sequence[Engine], candidate_count: int) -> tuple[Floats, Rows]:
+    """Return (scores, rows) of each query's ``candidate_count`` best passages by the engines' scores, best first.
 
     The shape is (queries, count), with fewer columns if the index has fewer passages. Each of the n engines has a
     thread and searches every n-th block. Threads suffice, because devices and libraries work outside Python.
@@ -108,11 +108,11 @@ def candidates(vectors: StoredVectors, engines: Sequence[Engine], count: int) ->
 
     def search_blocks(number: int) -> tuple[Floats, Rows]:
         engine = engines[number]
-        engine_blocks = islice(vectors.blocks(BLOCK), number, None, len(engines))
+        engine_blocks = islice(passage_vectors.blocks(BLOCK), number, None, len(engines))
 
         def prepare_block(start_and_block: tuple[int, Vectors]) -> tuple[int, Any]:
             start, block = start_and_block
-            return start, engine.prepare(_divide_by_power(block, vectors.exponent))
+            return start, engine.prepare(_divide_by_power(block, passage_vectors.exponent))
 
         # A further thread prepares the next block while the engine searches this block.
         for start, block in in_threads(prepare_block, engine_blocks, threads=1, ahead=1):
@@ -124,7 +124,7 @@ def candidates(vectors: StoredVectors, engines: Sequence[Engine], count: int) ->
 
     with (
         ThreadPoolExecutor(len(engines)) as pool,
-        progress(total=vectors.rows, unit="passage", label="search") as bar,
+        progress(total=passage_vectors.rows, unit="passage", label="search") as bar,
     ):
         searches = [pool.submit(search_blocks, number) for number in range(len(engines))]
         try:
@@ -140,7 +140,7 @@ def candidates(vectors: StoredVectors, engines: Sequence[Engine], count: int) ->
     # Merge the engines' best passages.
     scores = np.concatenate([engine_scores for engine_scores, _ in results], axis=1)
     rows = np.concatenate([engine_rows for _, engine_rows in results], axis=1)
-    order = np.argsort(-scores, axis=1, kind="stable")[:, : min(count, vectors.rows)]
+    order = np.argsort(-scores, axis=1, kind="stable")[:, : min(candidate_count, passage_vectors.rows)]
     return np.take_along_axis(scores, order, 1), np.take_along_axis(rows, order, 1)
 
 
@@ -149,7 +149,7 @@ def _divide_by_power(block: Vectors, exponent: int) -> Vectors:
     return np.ldexp(block, -exponent) if exponent else block
 
 
-def exact_scores(queries: Vectors, vectors: StoredVectors, rows: Rows) -> Scores:
+def exact_scores(query_vectors: Vectors, passage_vectors: StoredVectors, rows: Rows) -> Scores:
     """Return the exact scores of ``rows``, shape (queries, n). Row -1 has -inf. Each block of passages is read once.
 
     The pairs of all queries are sorted by passage, so the pairs of a block follow each other. For example, the rows
@@ -161,12 +161,12 @@ def exact_scores(queries: Vectors, vectors: StoredVectors, rows: Rows) -> Scores
     sorted_queries = order // rows.shape[1]
     flat_scores = np.full(len(flat_rows), -np.inf)
     with progress(total=int((flat_rows >= 0).sum()), unit="pair", label="score") as bar:
-        for start, block in vectors.blocks(BLOCK):
+        for start, block in passage_vectors.blocks(BLOCK):
             # The rows -1 come first, and belong to no block.
             first_pair, end_pair = np.searchsorted(sorted_rows, [start, start + len(block)]).tolist()
             for step_start in range(first_pair, end_pair, _PAIRS_PER_STEP):
                 step = slice(step_start, min(step_start + _PAIRS_PER_STEP, end_pair))
-                step_queries = queries[sorted_queries[step]]
+                step_queries = query_vectors[sorted_queries[step]]
                 step_passages = block[sorted_rows[step] - start]
                 flat_scores[order[step]] = pair_scores(step_queries, step_passages)
                 bar.update(step.stop - step.start)
@@ -188,12 +188,12 @@ def pair_scores(left: Vectors, right: Vectors) -> Scores:
 
 
 def search(
-    vectors: StoredVectors,
-    queries: Vectors,
+    passage_vectors: StoredVectors,
+    query_vectors: Vectors,
     engines: Sequence[Engine],
     top_k: int,
-    count: int,
-    ranks: Callable[[], Rows],
+    candidate_count: int,
+    get_ranks: Callable[[], Rows],
 ) -> Iterator[tuple[Rows, Scores]]:
     """Yield (rows, scores) of each query's ``top_k`` best passages, unsorted. A small collection yields all passages.
 
@@ -201,31 +201,31 @@ def search(
     exact if the engines compute in 32 bits.
 
     Args:
-        engines: new engines for these queries and ``count``. An engine cannot be used for a second search.
-        count: number of candidates per query, at least ``top_k``.
-        ranks: a function that returns each row's rank in the order of the corpus ids. Only the second pass calls it.
+        engines: new engines for these queries and ``candidate_count``. An engine cannot be used for a second search.
+        candidate_count: number of candidates per query, at least ``top_k``.
+        get_ranks: returns each row's rank in the order of the corpus ids. Only the second pass calls this function.
     """
-    engine_scores, rows = candidates(vectors, engines, count)
-    scores = exact_scores(queries, vectors, rows)
+    engine_scores, rows = candidates(passage_vectors, engines, candidate_count)
+    scores = exact_scores(query_vectors, passage_vectors, rows)
     hit_count = min(top_k, scores.shape[1])
     lowest_scores = -np.partition(-scores, hit_count - 1, axis=1)[:, hit_count - 1]  # of each query's top_k
 
     # Find the queries that may lack a passage, by the bound of the engines' errors. Engines divide the passages by a
     # power of two, so all scores that are compared with theirs are divided, too.
-    longest_norm = float(np.ldexp(vectors.longest, -vectors.exponent))
-    query_norms = np.sqrt(_squared_norms(widened(queries)))
-    slack = vectors.dim * _ERROR_PER_PRODUCT * query_norms * longest_norm
-    engine_lowest = np.ldexp(lowest_scores, -vectors.exponent).astype(np.float32)
-    has_all_passages = rows.shape[1] == vectors.rows
+    longest_norm = float(np.ldexp(passage_vectors.longest, -passage_vectors.exponent))
+    query_norms = np.sqrt(_squared_norms(widened(query_vectors)))
+    slack = passage_vectors.dim * _ERROR_PER_PRODUCT * query_norms * longest_norm
+    engine_lowest = np.ldexp(lowest_scores, -passage_vectors.exponent).astype(np.float32)
+    has_all_passages = rows.shape[1] == passage_vectors.rows
     may_lack = (engine_scores[:, -1] + slack >= engine_lowest) & (not has_all_passages)
     open_queries = np.flatnonzero(may_lack)
     second_hits: list[tuple[Rows, Scores]] = []
     if len(open_queries):
         limits = (engine_lowest - slack)[open_queries]
-        second_hits = _second_pass(vectors, queries[open_queries], limits, top_k, ranks)
+        second_hits = _second_pass(passage_vectors, query_vectors[open_queries], limits, top_k, get_ranks)
     second_hits_by_query = dict(zip(open_queries.tolist(), second_hits, strict=True))
 
-    for query_number in range(len(queries)):
+    for query_number in range(len(query_vectors)):
         if query_number in second_hits_by_query:
             yield second_hits_by_query[query_number]
         else:
@@ -234,22 +234,29 @@ def search(
 
 
 def _second_pass(
-    vectors: StoredVectors, queries: Vectors, limits: npt.NDArray[Any], top_k: int, ranks: Callable[[], Rows]
+    passage_vectors: StoredVectors,
+    query_vectors: Vectors,
+    score_limits: npt.NDArray[Any],
+    top_k: int,
+    get_ranks: Callable[[], Rows],
 ) -> list[tuple[Rows, Scores]]:
-    """Return each query's ``top_k`` best passages (by score, then id) with a 32-bit score of at least ``limits``."""
-    best_hits = [(np.array([], np.int64), np.array([], np.float64))] * len(queries)
-    wide_queries = widened(queries)
-    row_ranks = ranks()
-    with progress(total=vectors.rows, unit="passage", label="second pass") as bar:
-        for block_start, block in vectors.blocks(BLOCK):
-            wide_passages = widened(_divide_by_power(block, vectors.exponent))
-            for first_query in range(0, len(queries), _QUERIES_PER_PRODUCT):
+    """Return each query's ``top_k`` best passages (by score, then id).
+
+    Only passages with a 32-bit score of at least ``score_limits`` (one number per query) are scored exactly.
+    """
+    best_hits = [(np.array([], np.int64), np.array([], np.float64))] * len(query_vectors)
+    wide_queries = widened(query_vectors)
+    row_ranks = get_ranks()
+    with progress(total=passage_vectors.rows, unit="passage", label="second pass") as bar:
+        for block_start, block in passage_vectors.blocks(BLOCK):
+            wide_passages = widened(_divide_by_power(block, passage_vectors.exponent))
+            for first_query in range(0, len(query_vectors), _QUERIES_PER_PRODUCT):
                 step = slice(first_query, first_query + _QUERIES_PER_PRODUCT)
-                is_reached = wide_queries[step] @ wide_passages.T >= limits[step, None]
+                is_reached = wide_queries[step] @ wide_passages.T >= score_limits[step, None]
                 for number_in_step in np.flatnonzero(is_reached.any(1)).tolist():
                     query_number = first_query + number_in_step
                     block_rows = np.flatnonzero(is_reached[number_in_step])
-                    block_scores = _scores_of_query(queries[query_number], block, block_rows)
+                    block_scores = _scores_of_query(query_vectors[query_number], block, block_rows)
                     # Merge the passages of this block into the best passages of earlier blocks.
                     best_rows, best_scores = best_hits[query_number]
                     rows = np.concatenate([best_rows, block_rows + block_start])
@@ -260,42 +267,49 @@ def _second_pass(
     return best_hits
 
 
-def _scores_of_query(query: Vectors, block: Vectors, block_rows: Rows) -> Scores:
+def _scores_of_query(query_vector: Vectors, block: Vectors, block_rows: Rows) -> Scores:
     """Return the exact scores of a query and some rows of a block, in steps that need little memory."""
     scores = np.empty(len(block_rows), np.float64)
     for start in range(0, len(block_rows), _PAIRS_PER_STEP):
         step_rows = block_rows[start : start + _PAIRS_PER_STEP]
-        copies_of_query = np.repeat(query[None], len(step_rows), axis=0)
+        copies_of_query = np.repeat(query_vector[None], len(step_rows), axis=0)
         scores[start : start + len(step_rows)] = pair_scores(copies_of_query, block[step_rows])
     return scores
 
 
 def nearest(
-    vectors: StoredVectors, queries: Vectors, passages: Passages, devices: Sequence[str], top_k: int, engine: str = ""
+    passage_vectors: StoredVectors,
+    query_vectors: Vectors,
+    passages: Passages,
+    devices: Sequence[str],
+    top_k: int,
+    engine_name: str = "",
 ) -> Iterator[tuple[Rows, Scores]]:
     """Yield (rows, exact scores) of each query's ``top_k`` best passages and of passages that tie with the last.
 
-    ``vectors`` has the embeddings of all ``passages`` or of the rows ``vectors.chosen``. ``queries`` has the shape
-    (queries, dimensions). The devices share the blocks of passages. ``engine`` is ``torch`` or ``faiss`` (default:
-    ``faiss`` on a CPU with FAISS, else ``torch``).
+    Args:
+        passage_vectors: embeddings of all ``passages``, or of the rows ``passage_vectors.chosen``.
+        query_vectors: shape (queries, dimensions).
+        devices: devices, which share the blocks of passages.
+        engine_name: torch or faiss (default: faiss on a CPU with FAISS, else torch).
     """
-    chosen_rows = vectors.chosen
+    chosen_rows = passage_vectors.chosen
     # The engines reserve memory for every candidate.
-    top_k = min(top_k, vectors.rows)
-    count = min(_CANDIDATES_PER_HIT * top_k, vectors.rows)
+    top_k = min(top_k, passage_vectors.rows)
+    candidate_count = min(_CANDIDATES_PER_HIT * top_k, passage_vectors.rows)
     has_faiss = devices[0] == "cpu" and importlib.util.find_spec("faiss") is not None
     default_engine = "faiss" if has_faiss else "torch"
     engines: list[Engine]
-    if (engine or default_engine) == "faiss":
-        engines = [FaissEngine(queries, count, device) for device in devices]
+    if (engine_name or default_engine) == "faiss":
+        engines = [FaissEngine(query_vectors, candidate_count, device) for device in devices]
     else:
         from baselines.retrieve.torch_engine import TorchEngine
 
-        engines = [TorchEngine(queries, count, device) for device in devices]
+        engines = [TorchEngine(query_vectors, candidate_count, device) for device in devices]
 
     def ranks_of_rows() -> Rows:
         ranks = passages.ranks()
         return ranks if chosen_rows is None else ranks[chosen_rows]
 
-    for rows, scores in search(vectors, queries, engines, top_k, count, ranks_of_rows):
+    for rows, scores in search(passage_vectors, query_vectors, engines, top_k, candidate_count, ranks_of_rows):
         yield rows if chosen_rows is None else chosen_rows[rows], scores

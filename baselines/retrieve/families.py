@@ -49,15 +49,15 @@ class Resolved:
     pooling: str | None
     plain: bool
 
-    def source(self, key: str) -> str:
+    def source(self, setting_name: str) -> str:
         """Return the source of a setting."""
-        source = self.sources.get(key)
+        source = self.sources.get(setting_name)
         if source:
             return source
-        return "the library's default" if key == "pooling" and self.plain else OWN
+        return "the library's default" if setting_name == "pooling" and self.plain else OWN
 
 
-def resolve(model: str, options: ModelOptions) -> Resolved:
+def resolve(model_name: str, options: ModelOptions) -> Resolved:
     """Resolve the settings and the commit of a model that searches.
 
     Pooling is taken from the option, else from the model's files, else from models.toml.
@@ -65,37 +65,37 @@ def resolve(model: str, options: ModelOptions) -> Resolved:
     Raises:
         InputError: the family is unknown or needs remote code, the model cannot be read, or is a re-ranker.
     """
-    check_family(model, options.family, trust_remote_code=options.trust_remote_code)
-    family_name = family_of(model) if options.family is None else options.family
+    check_family(model_name, options.family, trust_remote_code=options.trust_remote_code)
+    family_name = family_of(model_name) if options.family is None else options.family
     if family_name == NO_FAMILY:
         family_name = ""
-    family = declared().families.get(family_name) or Family(models=[model], said={})
-    if options.trust_remote_code and not options.revision and not Path(model).is_dir():
+    family = declared().families.get(family_name) or Family(models=[model_name], said={})
+    if options.trust_remote_code and not options.revision and not Path(model_name).is_dir():
         log.warning("--trust-remote-code without --revision runs the repository's latest code; add --revision COMMIT")
 
     # Detect the kind of the model by its files.
     base_settings = ModelSettings(
-        model, revision=commit_of(model, options.revision), trust_remote_code=options.trust_remote_code
+        model_name, revision=commit_of(model_name, options.revision), trust_remote_code=options.trust_remote_code
     )
-    kind = options.kind or kind_of_model(base_settings, family_name)
+    model_kind = options.kind or kind_of_model(base_settings, family_name)
     has_only_transformer = is_plain(base_settings)
-    if kind in RERANKER_KINDS:
-        problem = f"is a re-ranker ({kind}); add --over RUN, the run to re-rank"
+    if model_kind in RERANKER_KINDS:
+        problem = f"is a re-ranker ({model_kind}); add --over RUN, the run to re-rank"
         if has_only_transformer:
             problem += ", or --kind dense if the model is an encoder"
-        raise InputError(problem, path=model)
+        raise InputError(problem, path=model_name)
 
     # Choose the values of the settings.
     values, sources = _choose_values(options, family_name, family)
     # A family's pooling replaces only the library's default. prepare_search() warns if the model's files have another.
-    if options.pooling is None and not (has_only_transformer and kind == "dense"):
+    if options.pooling is None and not (has_only_transformer and model_kind == "dense"):
         values.pop("pooling", None)
     # A family's similarity is that of its dense models. --normalize and --no-normalize determine another similarity.
-    if options.similarity is None and (options.normalize is not None or kind != "dense"):
+    if options.similarity is None and (options.normalize is not None or model_kind != "dense"):
         values.pop("similarity", None)
     return Resolved(
         settings=structs.replace(base_settings, **values),
-        kind=kind,
+        kind=model_kind,
         family=family_name,
         sources={key: sources[key] for key in values},
         pooling=family.pooling,
@@ -167,12 +167,12 @@ def prepare_search(
     return ModelSearch(record(model_record, search_record), retriever, index_folder)
 
 
-def _report_unusual_settings(model: str, resolved: Resolved, used_settings: dict[str, Any]) -> None:
+def _report_unusual_settings(model_name: str, resolved: Resolved, used_settings: dict[str, Any]) -> None:
     """Log that a model has no family, or that its files have another pooling than its family."""
     if not resolved.family:
         # `train` wrote the settings into the files of its checkpoints, so they need no family.
-        level = logging.INFO if (Path(model) / RECIPE).is_file() else logging.WARNING
-        log.log(level, "%s has no family in models.toml; its settings are from options and its files", model)
+        level = logging.INFO if (Path(model_name) / RECIPE).is_file() else logging.WARNING
+        log.log(level, "%s has no family in models.toml; its settings are from options and its files", model_name)
         return
     pooling = used_settings["pooling"]["value"]
     if used_settings["pooling"]["says"] != OWN or pooling is None or resolved.pooling is None:
@@ -180,7 +180,7 @@ def _report_unusual_settings(model: str, resolved: Resolved, used_settings: dict
     if pooling != resolved.pooling:
         log.warning(
             "%s: the model's files have pooling %s, but models.toml (%s) has %s; the model's files are used",
-            model,
+            model_name,
             pooling,
             resolved.family,
             resolved.pooling,
@@ -217,10 +217,10 @@ def _choose_values(options: ModelOptions, family_name: str, family: Family) -> t
     return values, sources
 
 
-def _family_source(family_name: str, family: Family, key: str) -> str:
+def _family_source(family_name: str, family: Family, setting_name: str) -> str:
     """Return the source of a family's setting: models.toml, and the repositories and files that models.toml cites."""
     citations = []
-    for source_name in family.said[key].split(WITH):
+    for source_name in family.said[setting_name].split(WITH):
         source = declared().sources[source_name]
         citations.append(f"{source['repository']}: {source['file']}")
     return f"models.toml, {family_name}: {'; '.join(citations)}"

@@ -60,21 +60,21 @@ def declared() -> Declared:
     return typed(read_toml(FAMILIES), Declared, FAMILIES)
 
 
-def family_of(model: str) -> str:
+def family_of(model_name: str) -> str:
     """Return the name of a model's family, or "" if no family has the model. Case is ignored.
 
     A folder of the hub's cache has the name of its model on the hub. Other folders are recognised by the last part of
     the path. For example, ``models/bge-small-zh-v1.5`` counts as BAAI/bge-small-zh-v1.5. If two families have the name,
     the family without remote code is returned.
     """
-    is_folder = Path(model).is_dir()
-    model_name = (name_of_folder(Path(model)) if is_folder else model).casefold()
-    has_only_last_part = is_folder and "/" not in model_name
+    is_folder = Path(model_name).is_dir()
+    wanted_name = (name_of_folder(Path(model_name)) if is_folder else model_name).casefold()
+    has_only_last_part = is_folder and "/" not in wanted_name
     matches = []
     for family_name, family in declared().families.items():
         for listed_model in family.models:
             listed_name = listed_model.rpartition("/")[2] if has_only_last_part else listed_model
-            if listed_name.casefold() == model_name:
+            if listed_name.casefold() == wanted_name:
                 matches.append((family.remote_code, family_name))
     if not matches:
         return ""
@@ -82,29 +82,29 @@ def family_of(model: str) -> str:
     return first_name
 
 
-def check_family(model: str, family: str | None, *, trust_remote_code: bool) -> None:
+def check_family(model_name: str, family_option: str | None, *, trust_remote_code: bool) -> None:
     """Raise :class:`InputError` for an unknown family, or for a family that needs remote code without permission.
 
-    ``family`` is the option of a verb, as in :func:`family_settings`.
+    ``family_option`` is the option of a verb, as in :func:`family_settings`.
     """
     families = declared().families
-    if family is not None and family != NO_FAMILY and family not in families:
-        raise InputError(f"--family {family}: expected {NO_FAMILY} or one of {', '.join(families)}")
-    family_name = family_of(model) if family is None else family
+    if family_option is not None and family_option != NO_FAMILY and family_option not in families:
+        raise InputError(f"--family {family_option}: expected {NO_FAMILY} or one of {', '.join(families)}")
+    family_name = family_of(model_name) if family_option is None else family_option
     settings = families.get(family_name)
     if settings is not None and settings.remote_code and not trust_remote_code:
         problem = "needs Python code of its repository; read the code, then add --trust-remote-code"
         if settings.instead:
             problem += f", or use {settings.instead}, the same model without code"
-        raise InputError(problem, path=model)
+        raise InputError(problem, path=model_name)
 
 
-def family_settings(model: str, family: str | None) -> dict[str, Any]:
+def family_settings(model_name: str, family_option: str | None) -> dict[str, Any]:
     """Return the name and the settings of a model's family as JSON values. Empty for a model without a family.
 
-    ``family`` is the option of a verb: a family's name, "none", or None for the family that has the model.
+    ``family_option`` is the option of a verb: a family's name, "none", or None for the family that has the model.
     """
-    family_name = family_of(model) if family is None else family
+    family_name = family_of(model_name) if family_option is None else family_option
     if family_name not in declared().families:
         return {}
     settings: dict[str, Any] = to_builtins(declared().families[family_name])

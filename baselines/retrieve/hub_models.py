@@ -17,13 +17,13 @@ _REPOSITORY = "models--"  # beginning of the name of a model's folder in the cac
 _USUAL_FILES = ("config.json", "modules.json")  # every model has at least one of these files
 
 
-def name_of_folder(folder: Path) -> str:
+def name_of_folder(model_folder: Path) -> str:
     """Return the name of the model in a folder: its name on the hub if a download made the folder, else the last part.
 
     ``snapshot_download`` makes models--ORG--NAME/snapshots/COMMIT. ModelScope writes a dot of a name as three
     underscores.
     """
-    absolute_path = Path(os.path.abspath(folder))  # does not follow links
+    absolute_path = Path(os.path.abspath(model_folder))  # does not follow links
     # A link to a snapshot counts as the snapshot.
     for path in (absolute_path, absolute_path.resolve()):
         repository = path.parent.parent.name
@@ -46,57 +46,59 @@ def quiet_libraries() -> None:
     logging.getLogger("huggingface_hub").handlers.clear()  # with this handler, messages would be printed twice
 
 
-def commit_of(name: str, revision: str = "") -> str:
+def commit_of(model_name: str, revision: str = "") -> str:
     """Return the commit of a model on the hub at ``revision`` (commit, tag or branch; empty: main), or "" for a folder.
 
     Raises :class:`InputError` if neither the hub nor the libraries' cache has the model. The hub has some seconds to
     answer.
     """
-    if revision and Path(name).is_dir():
-        raise InputError("is a directory; expected --revision only with a model on the hub", path=name)
-    return model_commit(name, revision, "a directory needs no hub") or ""
+    if revision and Path(model_name).is_dir():
+        raise InputError("is a directory; expected --revision only with a model on the hub", path=model_name)
+    return model_commit(model_name, revision, "a directory needs no hub") or ""
 
 
 @functools.lru_cache  # a run resolves its model several times
-def model_commit(model: str, revision: str, otherwise: str) -> str | None:
-    """Return the current commit of a model on the hub, or None if ``model`` is a folder.
+def model_commit(model_name: str, revision: str, other_advice: str) -> str | None:
+    """Return the current commit of a model on the hub, or None if ``model_name`` is a folder.
 
     If the hub fails, the commit in the libraries' cache is returned, with a warning. Raises :class:`InputError` if the
-    cache lacks the model, too. ``otherwise`` is advice at the end of messages.
+    cache lacks the model, too. ``other_advice`` is advice at the end of messages.
     """
     from huggingface_hub import constants
 
-    if Path(model).is_dir():
+    if Path(model_name).is_dir():
         return None
     if COMMIT.fullmatch(revision):
         return revision
-    cached = cached_commit(model, revision)
+    cached = cached_commit(model_name, revision)
     if constants.HF_HUB_OFFLINE and cached is None:
-        raise InputError(f"the model {model} is not in the cache, and HF_HUB_OFFLINE is set; {otherwise}")
+        raise InputError(f"the model {model_name} is not in the cache, and HF_HUB_OFFLINE is set; {other_advice}")
     try:
         if constants.HF_HUB_OFFLINE:
             return cached
-        return hub_commit(model, revision)
+        return hub_commit(model_name, revision)
     except ValueError:
-        raise InputError(f"{model!r} is neither a folder nor the name of a model on the hub; {otherwise}") from None
+        raise InputError(
+            f"{model_name!r} is neither a folder nor the name of a model on the hub; {other_advice}"
+        ) from None
     except (InputError, TimeoutError) as error:
         reason = str(error)
         if not reason:  # a timeout has no message
             reason = f"{constants.ENDPOINT} cannot be reached (no answer in {_REQUEST_SECONDS:.0f} s){OTHER_HUB}"
-        problem = f"the model {model} would come from the hub: {reason}; {otherwise}"
+        problem = f"the model {model_name} would come from the hub: {reason}; {other_advice}"
         if cached is None:
             raise InputError(problem) from error
         log.warning("%s; the cache has the commit %s", problem, cached)
         return cached
 
 
-def cached_commit(model: str, revision: str = "") -> str | None:
+def cached_commit(model_name: str, revision: str = "") -> str | None:
     """Return the commit of a model's revision (empty: main branch) in the libraries' cache, or None."""
     from huggingface_hub import try_to_load_from_cache
 
     for file_name in _USUAL_FILES:
         try:
-            cached_path = try_to_load_from_cache(model, file_name, revision=revision or None)
+            cached_path = try_to_load_from_cache(model_name, file_name, revision=revision or None)
         except ValueError:  # ``model`` is no valid name of a repository
             return None
         if isinstance(cached_path, str):
@@ -104,7 +106,7 @@ def cached_commit(model: str, revision: str = "") -> str | None:
     return None
 
 
-def hub_commit(model: str, revision: str) -> str:
+def hub_commit(model_name: str, revision: str) -> str:
     """Ask the hub for the commit of a model's revision (empty: main branch), without retries.
 
     Raises :class:`InputError` if the hub lacks the model or the revision, and TimeoutError after some seconds.
@@ -115,15 +117,15 @@ def hub_commit(model: str, revision: str) -> str:
     answer = Future[str]()
 
     def request_commit() -> str:
-        with clear_errors(model, api.endpoint, "model", "download"):
-            info = api.model_info(model, revision=revision or None, timeout=_ANSWER_SECONDS)
-            commit = commit_in(info, model)
+        with clear_errors(model_name, api.endpoint, "model", "download"):
+            info = api.model_info(model_name, revision=revision or None, timeout=_ANSWER_SECONDS)
+            commit = commit_in(info, model_name)
             repository_files = {sibling.rfilename for sibling in info.siblings or []}
             usual_files = [file_name for file_name in _USUAL_FILES if file_name in repository_files]
             if not usual_files:
                 return commit
             # Downloading a file of a branch stores the branch's commit in the cache, for later offline use.
-            downloaded_path = api.hf_hub_download(model, usual_files[0], revision=revision or None)
+            downloaded_path = api.hf_hub_download(model_name, usual_files[0], revision=revision or None)
             return Path(downloaded_path).parent.name
 
     def set_answer() -> None:

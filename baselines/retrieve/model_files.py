@@ -20,45 +20,45 @@ _LOG_FOLDERS = ("checkpoint-", "runs")
 UNCHANGING = ("tokenizers", "parallel", "index")
 
 
-def shown_name(name: str) -> str:
+def shown_name(model_name: str) -> str:
     """Return a model's name without local paths: a hub name, or the last part of a directory's path.
 
     A folder of the hub's cache has the name of its model on the hub.
     """
-    path = Path(name)
-    return name_of_folder(path.resolve()) if path.exists() else name
+    path = Path(model_name)
+    return name_of_folder(path.resolve()) if path.exists() else model_name
 
 
-def model_input(name: str, revision: str = "", otherwise: str = "a directory needs no hub") -> VerbInput:
+def model_input(model_name: str, revision: str = "", other_advice: str = "a directory needs no hub") -> VerbInput:
     """Describe a model: the files of a folder that affect the model's outputs, or the commit of a model on the hub.
 
-    If the commit cannot be determined, the hash is unknown. ``otherwise`` is the advice of the error.
+    If the commit cannot be determined, the hash is unknown. ``other_advice`` is the advice of the error.
     """
-    label = f"the model {name}"
-    if Path(name).is_dir():
-        return VerbInput(label, model_hashes(Path(name)))
+    label = f"the model {model_name}"
+    if Path(model_name).is_dir():
+        return VerbInput(label, model_hashes(Path(model_name)))
     try:
-        return VerbInput(label, {"commit": model_commit(name, revision, otherwise) or UNKNOWN})
+        return VerbInput(label, {"commit": model_commit(model_name, revision, other_advice) or UNKNOWN})
     except InputError as error:
         return VerbInput(label, {"commit": UNKNOWN}, error)
 
 
-def model_hashes(folder: Path) -> dict[str, str]:
+def model_hashes(model_folder: Path) -> dict[str, str]:
     """Return the SHA-256 of each file of a model that the libraries read, by relative path."""
     hashes = {}
-    for path in sorted(folder.rglob("*")):
-        relative_name = path.relative_to(folder).as_posix()
+    for path in sorted(model_folder.rglob("*")):
+        relative_name = path.relative_to(model_folder).as_posix()
         if path.is_file() and _is_read(PurePosixPath(relative_name)):
             with reading(path):
                 hashes[relative_name] = cached_sha256(path)
     return hashes
 
 
-def device_kind(device: str | None) -> str:
+def device_kind(device_option: str | None) -> str:
     """Return the kinds of the devices that ``--device`` selects: their numbers and their order change no result."""
-    if device is None:
+    if device_option is None:
         return "default"
-    device_kinds = {device_name.partition(":")[0] for device_name in device.split(",")}  # cuda:1 is a cuda
+    device_kinds = {device_name.partition(":")[0] for device_name in device_option.split(",")}  # cuda:1 is a cuda
     return ",".join(sorted(device_kinds))
 
 

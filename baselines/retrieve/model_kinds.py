@@ -60,11 +60,12 @@ class _Module(Struct):  # fields of each entry of modules.json
     path: str = ""
 
 
-def kind_of_model(settings: ModelSettings, family: str = "") -> str:
+def kind_of_model(settings: ModelSettings, family_name: str = "") -> str:
     """Return the kind of a model: dense, static, sparse, multi-vector, cross (cross-encoder) or llm (language model).
 
-    A plain model of a family in models.toml is dense, because the table has only encoders. ``family`` is the family
-    that an option names (default: by the model's name). Raises :class:`InputError` for an incomplete copy of a model.
+    A plain model of a family in models.toml is dense, because the table has only encoders. ``family_name`` is the
+    family that an option names (default: by the model's name). Raises :class:`InputError` for an incomplete copy of a
+    model.
     """
     config = _read_config(settings, SETTINGS)
     modules_file = model_file(settings, MODULES)
@@ -72,14 +73,14 @@ def kind_of_model(settings: ModelSettings, family: str = "") -> str:
         _expect_plain(settings, config)
         if config.model_type in _KIND_BY_TYPE and config.model_type != "SentenceTransformer":
             return _KIND_BY_TYPE[config.model_type]
-        if family or family_of(settings.name):
+        if family_name or family_of(settings.name):
             return "dense"
         return _kind_of_class(settings)
     modules = read_json(modules_file, list[_Module])
-    kind = _KIND_BY_TYPE.get(config.model_type or "") or _kind_of_modules(modules)
-    if kind == "dense" and modules and modules[0].type.endswith(".StaticEmbedding"):
+    model_kind = _KIND_BY_TYPE.get(config.model_type or "") or _kind_of_modules(modules)
+    if model_kind == "dense" and modules and modules[0].type.endswith(".StaticEmbedding"):
         return "static"
-    return kind
+    return model_kind
 
 
 def declared_class(settings: ModelSettings) -> str:
@@ -92,25 +93,26 @@ def kind_of_reranker(settings: ModelSettings) -> str:
     return "llm" if _kind_of_class(settings) == "llm" else "cross"
 
 
-def kind_of_scorer(settings: ModelSettings, family: str = "") -> str:
+def kind_of_scorer(settings: ModelSettings, family_name: str = "") -> str:
     """Return the kind of a model that scores candidates: :func:`kind_of_model`, or llm for a saved language model."""
-    kind = kind_of_model(settings, family)
-    if kind == "cross":
+    model_kind = kind_of_model(settings, family_name)
+    if model_kind == "cross":
         return kind_of_reranker(settings)
-    return kind
+    return model_kind
 
 
 def expect_encoder(settings: ModelSettings) -> str:
     """Return the kind of a dual-encoder: dense or static. Raises :class:`InputError` for another kind of model."""
-    kind = kind_of_model(settings)
-    if kind in RERANKER_KINDS:
+    model_kind = kind_of_model(settings)
+    if model_kind in RERANKER_KINDS:
         advice = "re-rank a run with it by `rerank`, or by `run --over RUN`"
-        raise InputError(f"is a re-ranker ({kind}); expected an encoder; {advice}", path=settings.name)
-    if kind not in ("dense", "static"):
+        raise InputError(f"is a re-ranker ({model_kind}); expected an encoder; {advice}", path=settings.name)
+    if model_kind not in ("dense", "static"):
         raise InputError(
-            f"is a model of kind {kind}; expected one vector per text; search with it by `run`", path=settings.name
+            f"is a model of kind {model_kind}; expected one vector per text; search with it by `run`",
+            path=settings.name,
         )
-    return kind
+    return model_kind
 
 
 def expect_complete_copy(settings: ModelSettings) -> None:
@@ -160,7 +162,7 @@ def model_file(settings: ModelSettings, file_name: str) -> Path | None:
             return None
 
 
-def _is_listed_absent(model: str, commit: str, file_name: str) -> bool:
+def _is_listed_absent(model_name: str, commit: str, file_name: str) -> bool:
     """True if the cache has the list of a commit's files, and the list lacks a file."""
     try:
         from huggingface_hub import get_cached_repo_tree
@@ -168,19 +170,19 @@ def _is_listed_absent(model: str, commit: str, file_name: str) -> bool:
     except ImportError:  # earlier versions of the library save no list
         return False
     try:
-        return all(entry.path != file_name for entry in get_cached_repo_tree(model, revision=commit))
+        return all(entry.path != file_name for entry in get_cached_repo_tree(model_name, revision=commit))
     except CachedRepoTreeNotFoundError:
         return False
 
 
-def _describe_incomplete_copy(model: str, commit: str, file_name: str) -> str:
-    config_file = try_to_load_from_cache(model, "config.json", revision=commit)
+def _describe_incomplete_copy(model_name: str, commit: str, file_name: str) -> str:
+    config_file = try_to_load_from_cache(model_name, "config.json", revision=commit)
     folder = "its folder in the cache"
     if isinstance(config_file, str):
         folder = str(Path(config_file).parent)
     return (
         f"the cached copy lacks {file_name}, and the hub cannot be asked if the model has this file; download the "
-        f"model again with a connection (`hf download {model}`), or name {folder} if this folder is complete"
+        f"model again with a connection (`hf download {model_name}`), or name {folder} if this folder is complete"
     )
 
 
@@ -200,18 +202,18 @@ def _expect_plain(settings: ModelSettings, config: _Config) -> None:
 def _kind_of_modules(modules: list[_Module]) -> str:
     """Return the kind of a model by the types in modules.json."""
     for module in modules:
-        for type_part, kind in _KIND_BY_MODULE.items():
+        for type_part, model_kind in _KIND_BY_MODULE.items():
             if type_part in module.type:
-                return kind
+                return model_kind
     return "dense"
 
 
 def _kind_of_class(settings: ModelSettings) -> str:
     """Return the kind of a plain model by the name of its class in transformers."""
     for class_name in _read_config(settings, "config.json").architectures or []:
-        for name_end, kind in _KIND_BY_CLASS.items():
+        for name_end, model_kind in _KIND_BY_CLASS.items():
             if class_name.endswith(name_end):
-                return kind
+                return model_kind
     return "dense"
 
 

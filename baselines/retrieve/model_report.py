@@ -15,7 +15,8 @@ from builders.store.reader import Release
 from builders.store.runs import Hit, Run, without_empty
 
 Line = tuple[str, str, str]  # name, value, source
-_TITLES = {"truncate_dim": "dimensions kept", "normalize": "unit length"}  # printed instead of the setting's name
+# Titles that are printed instead of the settings' names.
+_TITLES = {"truncate_dim": "dimensions kept", "normalize": "unit length"}
 _LONGEST_ALIGNED_VALUE = 40  # longer values, for example prompts, do not widen the column of values
 _SHOWN_COMMIT = 8  # first digits of a commit
 
@@ -41,7 +42,7 @@ class ModelRun(Run):
         path: the run's file.
         hits: the run's hits by query, or None to read the file on first use.
         manifest: the run's manifest.
-        searched: the queries of the run.
+        searched_split: the queries of the run.
         first_stage: the run that the model has re-ranked (default: None).
         stages: lines about the stages of a re-ranking, for the report (default: none).
     """
@@ -54,36 +55,38 @@ class ModelRun(Run):
         hits: Mapping[str, Sequence[Hit]] | None,
         *,
         manifest: dict[str, Any],
-        searched: SearchedSplit,
+        searched_split: SearchedSplit,
         first_stage: Run | None = None,
         stages: Sequence[Line] = (),
     ) -> None:
         super().__init__(path, None if hits is None else without_empty(hits))
         self.is_in_memory = hits is not None
         self.manifest = manifest
-        self._searched = searched
+        self._searched_split = searched_split
         self._first_stage = first_stage
         self.stages = stages
 
     @functools.cached_property
     def report(self) -> Report:
         """The settings and the measures. With a first stage, the measures of both stages."""
-        searched = self._searched
+        searched_split = self._searched_split
         lines = setting_lines(self.manifest, self.stages)
         text = header(lines)
         tables: list[Table] = []
         evaluated_runs: list[Run] = [self] if self._first_stage is None else [self._first_stage, self]
         measures: list[Any] = [None] * len(evaluated_runs)
-        if searched.is_judged:
+        if searched_split.is_judged:
             evaluation = evaluate_runs(
-                evaluated_runs, release=searched.release, set=searched.set_name, split=searched.split
+                evaluated_runs, release=searched_split.release, set=searched_split.set_name, split=searched_split.split
             )
             text += f"\n\n{evaluation}"
             tables.extend(evaluation.all_tables())
             measures = evaluation.value
         else:
             log.warning(
-                "%s: the split %s has no judgments, so nothing is evaluated", searched.release.path, searched.split
+                "%s: the split %s has no judgments, so nothing is evaluated",
+                searched_split.release.path,
+                searched_split.split,
             )
         tables.append(Table(("setting", "value", "source"), lines, title="settings", text_columns=3))
         value = {"manifest": self.manifest, "evaluation": measures[-1]}
@@ -92,17 +95,17 @@ class ModelRun(Run):
         return Report(value, text, tables)
 
 
-def setting_lines(record: dict[str, Any], stages: Sequence[Line] = ()) -> list[Line]:
+def setting_lines(run_record: dict[str, Any], stages: Sequence[Line] = ()) -> list[Line]:
     """Return a line for each setting in a run's record: name, value and source. ``stages`` are the last lines."""
-    model = record["model"]
+    model = run_record["model"]
     model_name = str(model["name"])
     if model.get("commit"):
         model_name += f" at {model['commit'][:_SHOWN_COMMIT]}"
     family_source = ""
     if model.get("family", "none") != "none":
         family_source = f"models.toml, {model['family']}"
-    lines = [("model", model_name, family_source), ("kind", record["kind"], "")]
-    for key, setting in record.get("used", {}).items():
+    lines = [("model", model_name, family_source), ("kind", run_record["kind"], "")]
+    for key, setting in run_record.get("used", {}).items():
         if setting["value"] is not None:
             title = _TITLES.get(key, key.replace("_", " "))
             lines.append((title, format_setting(setting["value"]), setting["says"]))

@@ -18,7 +18,7 @@ from builders.store.runs import Run, best_first, read_run, write_run
 
 def search_passages(
     model: str,
-    searched: SearchedSplit,
+    searched_split: SearchedSplit,
     *,
     options: ModelOptions,
     work: Work,
@@ -30,36 +30,36 @@ def search_passages(
 
     ``index`` is the directory of the index (None: in the cache). Raises :class:`InputError`.
     """
-    release = searched.release
-    configs = SETS[searched.set_name]
-    queries = read_queries(release, searched.split, configs.queries)
+    release = searched_split.release
+    configs = SETS[searched_split.set_name]
+    queries = read_queries(release, searched_split.split, configs.queries)
     if not queries:
-        raise InputError(f"the split {searched.split!r} has no queries", path=release.path)
+        raise InputError(f"the split {searched_split.split!r} has no queries", path=release.path)
     search = prepare_search(
         model=model,
         options=options,
         work=work,
         release=release,
-        set_name=searched.set_name,
-        split=searched.split,
+        set_name=searched_split.set_name,
+        split=searched_split.split,
         top_k=top_k,
         index=index,
     )
     ranked_hits = search.retriever.hits(release, configs.corpus, search.index_folder, queries, top_k)
     if out is None:
         hits_by_query = {query_id: best_first(hits) for query_id, hits in ranked_hits}
-        return ModelRun(Path(shown_name(model)), hits_by_query, manifest=search.record, searched=searched)
+        return ModelRun(Path(shown_name(model)), hits_by_query, manifest=search.record, searched_split=searched_split)
     tag = tag_of(search.record)
     line_count = write_run(out, ranked_hits, tag=tag)
     manifest = write_manifest(out, search.record, tag, len(queries), line_count)
     log.info("%s: %d lines for %d queries; settings: %s.manifest.json", out, line_count, len(queries), out)
-    return ModelRun(out, None, manifest=manifest, searched=searched)
+    return ModelRun(out, None, manifest=manifest, searched_split=searched_split)
 
 
 def search_run(
     model: str,
     first_run: Run | Path,
-    searched: SearchedSplit,
+    searched_split: SearchedSplit,
     *,
     options: ModelOptions,
     work: Work,
@@ -78,9 +78,9 @@ def search_run(
         model=model,
         options=options,
         work=work,
-        release=searched.release,
-        set_name=searched.set_name,
-        split=searched.split,
+        release=searched_split.release,
+        set_name=searched_split.set_name,
+        split=searched_split.split,
         top_k=top_k,
         out=out,
         index=index,
@@ -96,7 +96,7 @@ def search_run(
         rescored.run.path,
         hits,
         manifest=rescored.manifest,
-        searched=searched,
+        searched_split=searched_split,
         first_stage=first_stage,
         stages=stages,
     )

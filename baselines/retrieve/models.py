@@ -42,7 +42,8 @@ _NEUTRAL_CONFIG = {"transformers_version", "dtype", "torch_dtype", "architecture
 _LOADING = threading.RLock()
 _SHOWN_WEIGHTS = 3  # names of missing weights in an error
 _FEWEST_TOKENS = 2  # different tokens of a Chinese sentence
-_TOWER_LENGTHS = ("query_length", "document_length")  # lengths of a transformer beside its max_seq_length
+# Lengths of a transformer beside its max_seq_length.
+_TOWER_LENGTHS = ("query_length", "document_length")
 _SHORT_TEXT = "的"
 
 
@@ -117,7 +118,8 @@ def _missing_weights(model: PreTrainedModel) -> list[str]:
 
 def unused_pooler(model: PreTrainedModel, weight_name: str) -> bool:
     """True for a weight of an encoder's pooler, which dual-encoders do not use."""
-    is_encoder = not hasattr(model, model.base_model_prefix)  # a model with a head has the encoder as an attribute
+    # A model with a head has the encoder as an attribute.
+    is_encoder = not hasattr(model, model.base_model_prefix)
     return is_encoder and _is_of_pooler(weight_name)
 
 
@@ -136,9 +138,11 @@ def new_head(model: PreTrainedModel, weight_name: str) -> bool:
     return has_head and not was_saved_with_head and not is_of_encoder
 
 
-def classes(config: Any) -> list[str]:
+def classes(model_config: Any) -> list[str]:
     """Return the class names in a model's config. Raises :class:`InputError` for a damaged config."""
-    return typed(config.architectures or [], list[str], f"{config.name_or_path}: architectures in config.json")
+    return typed(
+        model_config.architectures or [], list[str], f"{model_config.name_or_path}: architectures in config.json"
+    )
 
 
 def check_tokenizers(model: Any, model_name: str) -> None:
@@ -155,11 +159,11 @@ def check_tokenizers(model: Any, model_name: str) -> None:
             check_tokenizer(module.tokenizer, module.weight, model_name)
 
 
-def check_tokenizer(tokenizer: Any, embeddings: Any, model_name: str) -> None:
+def check_tokenizer(tokenizer: Any, token_embeddings: Any, model_name: str) -> None:
     """Raise :class:`InputError` if a tokenizer belongs to another model or is empty.
 
-    transformers returns an empty tokenizer for a folder without the tokenizer's files. ``embeddings`` has one row per
-    token. Added tokens may lack a row, because only texts that contain such a token need the row.
+    transformers returns an empty tokenizer for a folder without the tokenizer's files. ``token_embeddings`` has one row
+    per token. Added tokens may lack a row, because only texts that contain such a token need the row.
     """
     added_tokens = tokenizer.get_added_vocab()
     token_ids = [token_id for token, token_id in tokenizer.get_vocab().items() if token not in added_tokens]
@@ -167,9 +171,9 @@ def check_tokenizer(tokenizer: Any, embeddings: Any, model_name: str) -> None:
     if tokenizer.pad_token_id is not None:
         token_ids.append(tokenizer.pad_token_id)
     largest_id = max(token_ids, default=-1)
-    if largest_id >= len(embeddings):
+    if largest_id >= len(token_embeddings):
         raise InputError(
-            f"its tokenizer has token ids up to {largest_id}, but its weights have {len(embeddings)} tokens; "
+            f"its tokenizer has token ids up to {largest_id}, but its weights have {len(token_embeddings)} tokens; "
             "expected the tokenizer of this model",
             path=model_name,
         )
@@ -212,9 +216,11 @@ def positions(model: torch.nn.Module) -> int | None:
         is_table = module_name.rpartition(".")[2] == "position_embeddings" and isinstance(module, torch.nn.Embedding)
         if not is_table:
             continue
-        # RoBERTa's first position is padding_idx + 1, so the rows before this position are not used.
-        unused_rows = 0 if module.padding_idx is None else module.padding_idx + 1
-        position_counts.append(module.num_embeddings - unused_rows)
+        position_count = module.num_embeddings
+        if module.padding_idx is not None:
+            # RoBERTa's first position is padding_idx + 1, so the rows before this position are not used.
+            position_count -= module.padding_idx + 1
+        position_counts.append(position_count)
     return min(position_counts, default=None)
 
 
@@ -263,7 +269,8 @@ def _remove_normalization(model: SentenceTransformer, settings: ModelSettings) -
             "cosine needs embeddings of unit length; expected --similarity dot with --no-normalize",
             path=settings.name,
         )
-    for number in reversed(range(len(model))):  # from the last module, because a deletion renumbers the following ones
+    # From the last module on, because a deletion renumbers the following modules.
+    for number in reversed(range(len(model))):
         if isinstance(model[number], Normalize):
             del model[number]
 
@@ -331,7 +338,8 @@ def open_as(model_class: Any, settings: ModelSettings) -> Any:
             trust_remote_code=settings.trust_remote_code,
         )
         # A cross-encoder needs all weights, because its classifier reads the pooler.
-        expect_weights(problem, model, _may_lack_nothing if model_class is CrossEncoder else unused_pooler)
+        may_lack = _may_lack_nothing if model_class is CrossEncoder else unused_pooler
+        expect_weights(problem, model, may_lack)
         check_tokenizers(model, settings.name)
     if model_class is not CrossEncoder:
         set_prompts(model, settings)
@@ -359,7 +367,8 @@ def _expect_dimensions(model: SentenceTransformer, model_name: str) -> None:
     model.truncate_dim = None
     dimensions = model.get_embedding_dimension()
     model.truncate_dim = truncate_dim
-    is_number = type(truncate_dim) is int and truncate_dim >= 1  # a bool is an instance of int, but no number
+    # isinstance would accept True, which is no number of dimensions.
+    is_number = type(truncate_dim) is int and truncate_dim >= 1
     if is_number and (dimensions is None or truncate_dim <= dimensions):
         return
     expected = "a number from 1" if dimensions is None else f"a number from 1 to {dimensions}"
@@ -432,8 +441,10 @@ def settings_in_use(model: Any) -> dict[str, Any]:
             poolings.append(modes if isinstance(modes, str) else "+".join(modes))
     max_length = getattr(model, "max_seq_length", None)
     if max_length is not None:
+        # Models of static embeddings have an infinite length.
         max_length = None if math.isinf(max_length) else int(max_length)
-    has_unit_length = model.similarity_fn_name == "cosine" or any(isinstance(module, Normalize) for module in model)
+    has_normalization = any(isinstance(module, Normalize) for module in model)
+    has_unit_length = model.similarity_fn_name == "cosine" or has_normalization
     return {
         "query_prompt": prompt_of(model, "query") or "",
         "passage_prompt": prompt_of(model, "document") or "",
@@ -447,9 +458,9 @@ def settings_in_use(model: Any) -> dict[str, Any]:
     }
 
 
-def _shortest_length(model: Any, key: str) -> int | None:
+def _shortest_length(model: Any, length_name: str) -> int | None:
     """Return the smallest length of the towers by the name of the length, or None if no tower has the length."""
-    tower_lengths = [getattr(tower, key) for tower in _transformers(model)]
+    tower_lengths = [getattr(tower, length_name) for tower in _transformers(model)]
     return min((length for length in tower_lengths if length is not None), default=None)
 
 
@@ -520,13 +531,13 @@ def _tokenizers(model: Any) -> list[Any]:
     return [module.tokenizer for module in model.modules() if isinstance(module, with_tokenizer)]
 
 
-def _config_settings(config: dict[Any, Any]) -> dict[str, Any]:
+def _config_settings(config_values: dict[Any, Any]) -> dict[str, Any]:
     """Return the values of a model's config that may change outputs.
 
     The others are paths, versions, the type in which the weights were saved, and the class that is opened anyway.
     """
     settings = {}
-    for key, value in config.items():
+    for key, value in config_values.items():
         if not str(key).startswith("_") and key not in _NEUTRAL_CONFIG:
             settings[str(key)] = _config_settings(value) if isinstance(value, dict) else value
     return settings

@@ -38,10 +38,12 @@ from builders.core.errors import InputError
 from builders.core.progress import progress
 
 _TOKENS = 1 << 17  # tokens of passages per step: 67 MB in 32 bits at 128 dimensions
-_ERROR_PER_PRODUCT = 2.0**-22  # relative error of each product in a 32-bit sum (2^-23), doubled for safety
+# Relative error of each product in a 32-bit sum (2^-23), doubled for safety.
+_ERROR_PER_PRODUCT = 2.0**-22
 # A passage can exceed the last of the best passages only if both scores are wrong by the largest error.
 _COMPARED_SCORES = 2
-_Chunk = list[npt.NDArray[Any]]  # the vectors of all tokens, and the limits of each passage's vectors
+# The vectors of all tokens, and the limits of each passage's vectors.
+_Chunk = list[npt.NDArray[Any]]
 
 
 class TokenSide(Side):
@@ -85,30 +87,30 @@ class MultiVector(Retriever):
         token_counts = [len(vectors) for vectors in encodings]
         return {"/vectors": np.concatenate(encodings), "/ends": np.cumsum([0, *token_counts])}
 
-    def pair_scores(self, index: Index, queries: list[Halves], rows: Rows) -> Scores:
+    def pair_scores(self, index: Index, query_encodings: list[Halves], rows: Rows) -> Scores:
         chunks = _map_chunks(index)
         scores = np.full(rows.shape, -np.inf)
-        for query_number, query_vectors in enumerate(queries):
+        for query_number, query_vectors in enumerate(query_encodings):
             is_row = rows[query_number] >= 0
             scores[query_number, is_row] = _exact_scores(index, chunks, query_vectors, rows[query_number][is_row])
         return scores
 
     def search_index(
-        self, index: Index, passages: Passages, queries: Sequence[str], top_k: int
+        self, index: Index, passages: Passages, query_texts: Sequence[str], top_k: int
     ) -> Iterator[tuple[Rows, Scores]]:
         device = self.work.devices[0]
         chunk_rows = index.manifest["shard_rows"]
-        query_vectors = encode_queries(self.encoder(device, "query"), queries)
-        wide_queries = [torch.from_numpy(widened(vectors)) for vectors in query_vectors]
+        query_encodings = encode_queries(self.encoder(device, "query"), query_texts)
+        wide_queries = [torch.from_numpy(widened(vectors)) for vectors in query_encodings]
 
         # Keep all passages that may be among the best, by the error bound of a 32-bit sum of products.
         summed_norms = np.array([float(vectors.norm(dim=1).sum()) for vectors in wide_queries])
-        dimensions = query_vectors[0].shape[1]
+        dimensions = query_encodings[0].shape[1]
         slack = _COMPARED_SCORES * dimensions * _ERROR_PER_PRODUCT * summed_norms * index.longest
-        best = Best(len(queries), top_k, slack)
+        best = Best(len(query_texts), top_k, slack)
 
         # Score all passages in 32 bits. Queries without tokens have no scores.
-        with_tokens = [number for number, vectors in enumerate(query_vectors) if len(vectors)]
+        with_tokens = [number for number, vectors in enumerate(query_encodings) if len(vectors)]
         scored_queries = [wide_queries[number] for number in with_tokens]
         chunks = _map_chunks(index)
         token_count = sum(len(vectors) for vectors, _ in chunks)
@@ -122,8 +124,8 @@ class MultiVector(Retriever):
                     bar.update(sum(len(passage_vectors) for passage_vectors in passage_group))
 
         # Score the best passages in 64 bits.
-        queries_and_best = zip(query_vectors, best, strict=True)
-        for vectors, (rows, _) in progress(queries_and_best, total=len(query_vectors), unit="query", label="score"):
+        queries_and_best = zip(query_encodings, best, strict=True)
+        for vectors, (rows, _) in progress(queries_and_best, total=len(query_encodings), unit="query", label="score"):
             yield rows, _exact_scores(index, chunks, vectors, rows)
 
 
@@ -132,23 +134,25 @@ def _map_chunks(index: Index) -> list[_Chunk]:
     return [index.arrays(chunk, "/vectors", "/ends") for chunk in index.chunks]
 
 
-def _exact_scores(index: Index, chunks: list[_Chunk], query: Halves, rows: Rows) -> Scores:
+def _exact_scores(index: Index, chunks: list[_Chunk], query_vectors: Halves, rows: Rows) -> Scores:
     """Return the scores of a query and rows of an index, computed in 64 bits."""
     chunk_rows = index.manifest["shard_rows"]
-    scores = np.array([_exact_score(query, chunks[row // chunk_rows], row % chunk_rows) for row in rows.tolist()])
+    scores = np.array(
+        [_exact_score(query_vectors, chunks[row // chunk_rows], row % chunk_rows) for row in rows.tolist()]
+    )
     is_mean = index.manifest["similarity"] == "meanmaxsim"
-    divisor = len(query) if is_mean and len(query) else 1
+    divisor = len(query_vectors) if is_mean and len(query_vectors) else 1
     return scores / divisor
 
 
-def _exact_score(query: Halves, chunk: _Chunk, row: int) -> float:
+def _exact_score(query_vectors: Halves, chunk: _Chunk, row: int) -> float:
     """Return the score of a query and a row of a chunk, or -inf if one of them has no tokens."""
     vectors, ends = chunk
     start = ends[row]
     end = ends[row + 1]
-    if not len(query) or start == end:
+    if not len(query_vectors) or start == end:
         return -np.inf
-    products = query.astype(np.float64) @ vectors[start:end].astype(np.float64).T
+    products = query_vectors.astype(np.float64) @ vectors[start:end].astype(np.float64).T
     return float(products.max(axis=1).sum())
 
 

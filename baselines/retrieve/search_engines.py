@@ -21,8 +21,8 @@ class Engine(abc.ABC):
         """Convert a block for :meth:`add`, in another thread, while the engine searches an earlier block."""
 
     @abc.abstractmethod
-    def add(self, start: int, block: Any) -> None:
-        """Search a prepared block, whose first passage is row ``start``."""
+    def add(self, first_row: int, block: Any) -> None:
+        """Search a prepared block, whose first passage is row ``first_row``."""
 
     @abc.abstractmethod
     def best(self) -> tuple[Floats, Rows]:
@@ -32,11 +32,11 @@ class Engine(abc.ABC):
 class FaissEngine(Engine):
     """FAISS's exhaustive search in 32 bits. A GPU needs FAISS's GPU build (extra ``gpu``)."""
 
-    def __init__(self, queries: Vectors, count: int, device: str = "cpu") -> None:
+    def __init__(self, query_vectors: Vectors, candidate_count: int, device: str = "cpu") -> None:
         import faiss
 
-        self._queries = widened(queries)
-        self._heap = faiss.ResultHeap(len(queries), count, keep_max=True)
+        self._queries = widened(query_vectors)
+        self._heap = faiss.ResultHeap(len(query_vectors), candidate_count, keep_max=True)
         self._gpu_resources: Any = None
         if device != "cpu" and hasattr(faiss, "StandardGpuResources"):  # FAISS's CPU build lacks the class
             self._gpu_resources = faiss.StandardGpuResources()
@@ -47,7 +47,7 @@ class FaissEngine(Engine):
     def prepare(self, block: Vectors) -> Floats:
         return widened(block)
 
-    def add(self, start: int, block: Floats) -> None:
+    def add(self, first_row: int, block: Floats) -> None:
         import faiss
 
         count = min(len(block), self._heap.k)
@@ -62,7 +62,7 @@ class FaissEngine(Engine):
                 metric=faiss.METRIC_INNER_PRODUCT,
                 device=self._device_number,
             )
-        self._heap.add_result(scores, block_rows + start)
+        self._heap.add_result(scores, block_rows + first_row)
 
     def best(self) -> tuple[Floats, Rows]:
         self._heap.finalize()

@@ -121,7 +121,8 @@ class Sparse(Retriever):
         """Return the arrays of an inverted index: the dimensions in use, the limits of each dimension's list, and all
         lists as passage numbers (ascending in a list) and weights."""
         rows, dims, weights = encodings
-        order = np.argsort(dims, kind="stable")  # stable, so that the passages of a list stay in ascending order
+        # A stable sort leaves the passages of a list in ascending order.
+        order = np.argsort(dims, kind="stable")
         used_dims, first_positions = np.unique(dims[order], return_index=True)
         return {
             "/dims": used_dims.astype(np.int32),
@@ -130,8 +131,8 @@ class Sparse(Retriever):
             "/weights": weights[order],
         }
 
-    def pair_scores(self, index: Index, queries: SparseVectors, rows: Rows) -> Scores:
-        query_numbers, dims, weights = queries
+    def pair_scores(self, index: Index, query_encodings: SparseVectors, rows: Rows) -> Scores:
+        query_numbers, dims, weights = query_encodings
         query_limits = np.searchsorted(query_numbers, np.arange(len(rows) + 1))
         chunk_rows = index.manifest["shard_rows"]
         scores = np.full(rows.shape, -np.inf)
@@ -150,12 +151,12 @@ class Sparse(Retriever):
         return scores
 
     def search_index(
-        self, index: Index, passages: Passages, queries: Sequence[str], top_k: int
+        self, index: Index, passages: Passages, query_texts: Sequence[str], top_k: int
     ) -> Iterator[tuple[Rows, Scores]]:
         query_encoder = self.encoder(self.work.devices[0], "query")
-        query_numbers, dims, weights = encode_queries(query_encoder, queries)
-        query_limits = np.searchsorted(query_numbers, np.arange(len(queries) + 1))
-        best = Best(len(queries), top_k)
+        query_numbers, dims, weights = encode_queries(query_encoder, query_texts)
+        query_limits = np.searchsorted(query_numbers, np.arange(len(query_texts) + 1))
+        best = Best(len(query_texts), top_k)
         chunk_rows = index.manifest["shard_rows"]
         with progress(total=len(passages), unit="passage", label="search") as bar:
             for chunk_number, chunk in enumerate(index.chunks):
@@ -163,11 +164,11 @@ class Sparse(Retriever):
                 chunk_start = chunk_number * chunk_rows
                 sums = np.zeros(int(lists.rows.max(initial=-1)) + 1)
                 with bar.task(min(chunk_rows, len(passages) - chunk_start)):
-                    for query in range(len(queries)):
+                    for query in range(len(query_texts)):
                         of_query = slice(query_limits[query], query_limits[query + 1])
                         rows, scores = _score_chunk(lists, sums, dims[of_query], weights[of_query])
                         best.add(query, rows + chunk_start, scores)
-                        report_share((query + 1) / len(queries))
+                        report_share((query + 1) / len(query_texts))
         return iter(best)
 
 

@@ -34,7 +34,8 @@ from baselines.retrieve.search_engines import Engine, Floats, Vectors
 
 SCORES = 1 << 26  # scores in a device's memory: 268 MB in 32 bits
 _GROUP_COLUMNS = 32  # columns per group in top()
-_FEWEST_GROUPS_PER_HIT = 2  # with fewer groups for each of the k scores, top() searches the whole row
+# With fewer groups for each of the k scores, top() searches the whole row.
+_FEWEST_GROUPS_PER_HIT = 2
 
 
 class TorchEngine(Engine):
@@ -44,9 +45,9 @@ class TorchEngine(Engine):
     times as long. The product of two 16-bit numbers fits into 32 bits, so only the sums are rounded.
     """
 
-    def __init__(self, queries: Vectors, count: int, device: str = "cpu") -> None:
-        self._best_scores = torch.full((len(queries), count), -torch.inf, device=device)
-        self._best_rows = torch.full((len(queries), count), -1, device=device)
+    def __init__(self, query_vectors: Vectors, candidate_count: int, device: str = "cpu") -> None:
+        self._best_scores = torch.full((len(query_vectors), candidate_count), -torch.inf, device=device)
+        self._best_rows = torch.full((len(query_vectors), candidate_count), -1, device=device)
         torch.set_float32_matmul_precision("highest")
         self._device = device
         self._is_on_gpu = device.startswith("cuda")
@@ -55,14 +56,14 @@ class TorchEngine(Engine):
         if self._is_on_gpu:
             self._dtype = torch.float16
             self._product_options["out_dtype"] = torch.float32
-        self._queries = torch.from_numpy(queries).to(device).to(self._dtype)
+        self._queries = torch.from_numpy(query_vectors).to(device).to(self._dtype)
 
     def prepare(self, block: Vectors) -> torch.Tensor:
         passages = torch.from_numpy(block)
         # A GPU copies pinned memory while it computes.
         return passages.pin_memory() if self._is_on_gpu else passages.to(self._dtype)
 
-    def add(self, start: int, block: torch.Tensor) -> None:
+    def add(self, first_row: int, block: torch.Tensor) -> None:
         with torch.inference_mode():
             passages = block.to(self._device, non_blocking=True).to(self._dtype)
             count = min(len(block), self._best_scores.shape[1])
@@ -71,7 +72,7 @@ class TorchEngine(Engine):
                 step = slice(first_query, first_query + queries_per_step)
                 products = torch.mm(self._queries[step], passages.T, **self._product_options)
                 block_scores, block_rows = top(products, count)
-                self._merge_best(step, block_scores, block_rows + start)
+                self._merge_best(step, block_scores, block_rows + first_row)
 
     def best(self) -> tuple[Floats, Rows]:
         return self._best_scores.cpu().numpy(), self._best_rows.cpu().numpy()

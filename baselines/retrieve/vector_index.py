@@ -80,16 +80,16 @@ class Retriever(abc.ABC):
         """Return a chunk's arrays by the ends of the file names. ``encodings`` is the result of ``side.encode``."""
 
     @abc.abstractmethod
-    def pair_scores(self, index: Index, queries: Any, rows: Rows) -> npt.NDArray[Any]:
+    def pair_scores(self, index: Index, query_encodings: Any, rows: Rows) -> npt.NDArray[Any]:
         """Return the same scores as :meth:`search_index` for the given rows of an index, shape (queries, n).
 
-        ``queries`` is the result of ``side.encode``. Row -1 and passages that a search never returns, for example
-        passages without tokens, have the score -inf.
+        ``query_encodings`` is the result of ``side.encode``. Row -1 and passages that a search never returns, for
+        example passages without tokens, have the score -inf.
         """
 
     @abc.abstractmethod
     def search_index(
-        self, index: Index, passages: Passages, queries: Sequence[str], top_k: int
+        self, index: Index, passages: Passages, query_texts: Sequence[str], top_k: int
     ) -> Iterator[tuple[Rows, npt.NDArray[Any]]]:
         """Yield (rows, scores) of each query's ``top_k`` best passages and of passages that tie with the last.
 
@@ -130,7 +130,7 @@ class Retriever(abc.ABC):
         out: Path,
         split: str = "corpus",
         chunk_rows: int | None = None,
-        chosen: Sequence[int] | None = None,
+        chosen_rows: Sequence[int] | None = None,
         again: bool = False,
     ) -> Index:
         """Build the index of a split in the directory ``out``. The split ``corpus`` has passages, other splits queries.
@@ -141,7 +141,7 @@ class Retriever(abc.ABC):
             release, config, split: source of the texts (default: passages).
             out: directory of the index.
             chunk_rows: rows per file (default: by the device).
-            chosen: rows of the split, ascending (default: all rows). The manifest lists these rows.
+            chosen_rows: rows of the split, ascending (default: all rows). The manifest lists these rows.
             again: build the index even if it exists (default: False).
 
         Raises:
@@ -154,12 +154,12 @@ class Retriever(abc.ABC):
             raise InputError(f"has no rows in {config}/{split}", path=release.path)
         # Unpack the passages now, before several processes need the texts.
         _read_texts(release, config, split, range(0))
-        rows: Sequence[int] = range(split_rows) if chosen is None else chosen
+        rows: Sequence[int] = range(split_rows) if chosen_rows is None else chosen_rows
         rows_per_chunk = chunk_rows or self.chunk_rows
         manifest = self._origin(release, config, split)
         manifest["shard_rows"] = rows_per_chunk
-        if chosen is not None:
-            manifest["rows"] = chosen
+        if chosen_rows is not None:
+            manifest["rows"] = chosen_rows
         known_states = states_of_output(out, MANIFEST)
         with work_beside(out, key_of(manifest), wait=True) as work_folder:
             # Return an index of an earlier, equal call. Replace a damaged index, but no directory of other origin.
@@ -175,7 +175,7 @@ class Retriever(abc.ABC):
 
             # Encode one chunk per task.
             stored_folders: list[Path] = []
-            if split == "corpus" and chosen is None:
+            if split == "corpus" and chosen_rows is None:
                 stored_folders = self._stored_parts(release, config, out)
             rows_of_chunks = [rows[start : start + rows_per_chunk] for start in range(0, len(rows), rows_per_chunk)]
             tasks = []
@@ -198,7 +198,10 @@ class Retriever(abc.ABC):
         files: list[File] = []
         try:
             # Chunks of an interrupted build are verified quickly, so they are no measure of the speed.
-            rows_to_encode = [0 if _note_of(task.path).exists() else len(task.rows) for task in tasks]
+            rows_to_encode = []
+            for task in tasks:
+                is_finished = _note_of(task.path).exists()
+                rows_to_encode.append(0 if is_finished else len(task.rows))
             all_rows = sum(len(task.rows) for task in tasks)
             finished_rows = all_rows - sum(rows_to_encode)
             encoded_chunks = over_devices(_encode_chunk, tasks, self.work.devices)
@@ -209,19 +212,20 @@ class Retriever(abc.ABC):
             _encoder_of.cache_clear()
         return files
 
-    def _stored_parts(self, release: Release, config: str, folder: Path) -> list[Path]:
+    def _stored_parts(self, release: Release, config: str, index_folder: Path) -> list[Path]:
         """Return the folders with vectors of some passages that :meth:`scores` has written beside an index."""
         if "dim" not in self.about:  # other kinds of models have several arrays with limits of their own
             return []
-        part_folders = sorted(_parts_of(folder).glob("*"))
+        part_folders = sorted(_parts_of(index_folder).glob("*"))
         intact_folders = [index.path for index in self._intact_indexes(part_folders, release, config)]
         if intact_folders:
-            log.info("%s: vectors of some passages are reused from %s", folder, _parts_of(folder))
+            log.info("%s: vectors of some passages are reused from %s", index_folder, _parts_of(index_folder))
         return intact_folders
 
     def _origin(self, release: Release, config: str, split: str) -> dict[str, Any]:
         """Return the manifest of an index without the entries for rows and files."""
         about = self.about
+        # Settings in use change with the fingerprint, and the others have entries of their own.
         not_of_model = ("similarity", "dim", "used")
         origin = {
             "name": NAME,
@@ -242,13 +246,14 @@ class Retriever(abc.ABC):
         return origin
 
     def scores(
-        self, release: Release, config: str, folder: Path, groups: Sequence[tuple[str, Sequence[str]]]
+        self, release: Release, config: str, index_folder: Path, groups: Sequence[tuple[str, Sequence[str]]]
     ) -> tuple[list[list[float]], int]:
         """Return (scores of each group's passages, number of passages that this call encoded).
 
         A group is the text of a query and ids of passages. The scores are the same as those of :meth:`search`, or -inf
         for a passage that a search never returns. A passage is encoded once. Encodings are reused from the index
-        ``folder`` and from the indexes in the directory ``folder.parts``. New encodings are written to this directory.
+        ``index_folder`` and from the indexes in the directory ``index_folder.parts``. New encodings are written to this
+        directory.
         """
         # Make a matrix of passage rows with one line per group. The row -1 fills up the lines of shorter groups.
         passages = open_passages(release, config)
@@ -261,17 +266,17 @@ class Retriever(abc.ABC):
         unscored_rows[is_passage] = passages.rows(all_passage_ids)
 
         # Find the passages that no index has, and encode these passages.
-        parts_folder = _parts_of(folder)
-        index_folders = [folder, *sorted(parts_folder.glob("*"))]
+        parts_folder = _parts_of(index_folder)
+        index_folders = [index_folder, *sorted(parts_folder.glob("*"))]
         parts = [(index, _rows_of(index)) for index in self._intact_indexes(index_folders, release, config)]
         stored_rows = np.concatenate([[-1], *(rows for _, rows in parts)])
         new_rows = np.setdiff1d(np.unique(unscored_rows[is_passage]), stored_rows)
         if len(new_rows):
             parts_folder.mkdir(exist_ok=True)
-            chosen = new_rows.tolist()
+            chosen_rows = new_rows.tolist()
             chunk_rows = max(1, self.chunk_rows // _PARTS_PER_CHUNK)  # an interruption loses a chunk
-            part_path = parts_folder / key_of(chosen)
-            index = self.index(release, config, part_path, chunk_rows=chunk_rows, chosen=chosen)
+            part_path = parts_folder / key_of(chosen_rows)
+            index = self.index(release, config, part_path, chunk_rows=chunk_rows, chosen_rows=chosen_rows)
             parts.append((index, new_rows))
 
         # Score each passage by the first index that has it.
@@ -290,10 +295,10 @@ class Retriever(abc.ABC):
             group_scores.append([_shortest_decimal(score) for score in line[:group_size]])
         return group_scores, len(new_rows)
 
-    def _intact_indexes(self, folders: Iterable[Path], release: Release, config: str) -> Iterator[Index]:
+    def _intact_indexes(self, index_folders: Iterable[Path], release: Release, config: str) -> Iterator[Index]:
         """Yield the intact indexes of this model and corpus. A damaged index is skipped, with a warning."""
         origin = self._origin(release, config, "corpus")
-        for folder in folders:
+        for folder in index_folders:
             try:
                 index = Index.read(folder)
                 if not _is_of(index, origin):
@@ -307,23 +312,23 @@ class Retriever(abc.ABC):
                 yield index
 
     def search(
-        self, release: Release, config: str, index: Index, queries: Sequence[str], top_k: int
+        self, release: Release, config: str, index: Index, query_texts: Sequence[str], top_k: int
     ) -> Iterator[list[Hit]]:
         """Yield each query's ``top_k`` best passages, by falling score, then by corpus id.
 
-        ``index`` is the result of :meth:`index` for ``release`` and ``config``. ``queries`` are texts without a prompt.
+        ``index`` is the result of :meth:`index` for ``release`` and ``config``. ``query_texts`` have no prompt.
         """
         passages = open_passages(release, config)
-        if queries:
-            yield from named(self.search_index(index, passages, queries, top_k), passages, top_k)
+        if query_texts:
+            yield from named(self.search_index(index, passages, query_texts, top_k), passages, top_k)
 
     def hits(
-        self, release: Release, config: str, folder: Path, queries: Sequence[tuple[str, str]], top_k: int
+        self, release: Release, config: str, index_folder: Path, queries: Sequence[tuple[str, str]], top_k: int
     ) -> Iterator[tuple[str, list[Hit]]]:
-        """Return (query id, best passages) for each (query id, text). Build or reuse the index in ``folder``."""
+        """Return (query id, best passages) for each (query id, text). Build or reuse the index in ``index_folder``."""
         query_ids = [query_id for query_id, _ in queries]
         query_texts = [query_text for _, query_text in queries]
-        index = self.index(release, config, folder)
+        index = self.index(release, config, index_folder)
         return zip(query_ids, self.search(release, config, index, query_texts, top_k), strict=True)
 
 
@@ -338,10 +343,10 @@ RETRIEVERS = {
 
 def open_retriever(settings: ModelSettings, work: Work, kind: str = "") -> Retriever:
     """Return a model's retriever. The model's files determine an empty ``kind``. Raises :class:`InputError`."""
-    kind = kind or kind_of_model(settings)
-    if kind not in RETRIEVERS:
-        raise InputError(f"is a model of kind {kind}; expected {', '.join(RETRIEVERS)}", path=settings.name)
-    module_name, class_name = RETRIEVERS[kind]
+    model_kind = kind or kind_of_model(settings)
+    if model_kind not in RETRIEVERS:
+        raise InputError(f"is a model of kind {model_kind}; expected {', '.join(RETRIEVERS)}", path=settings.name)
+    module_name, class_name = RETRIEVERS[model_kind]
     module = importlib.import_module(f"baselines.retrieve.{module_name}")
     retriever_class: type[Retriever] = getattr(module, class_name)
     commit = commit_of(settings.name, settings.revision)
@@ -359,16 +364,16 @@ def _without_commit(origin: dict[str, Any]) -> dict[str, Any]:
     return {**origin, "model": model}
 
 
-def _parts_of(folder: Path) -> Path:
+def _parts_of(index_folder: Path) -> Path:
     """Return the directory beside an index for the vectors of some passages."""
-    return folder.with_name(f"{folder.name}.parts")
+    return index_folder.with_name(f"{index_folder.name}.parts")
 
 
-def _load_stored_vectors(folders: Sequence[Path], chunk_rows: Rows) -> tuple[npt.NDArray[np.bool_], Halves]:
-    """Return True for each row that the indexes in ``folders`` have, and the vectors of all rows (zeros if missing)."""
+def _load_stored_vectors(index_folders: Sequence[Path], chunk_rows: Rows) -> tuple[npt.NDArray[np.bool_], Halves]:
+    """Return (True for each row that an index has, vectors of all rows). Vectors of other rows are zeros."""
     is_stored = np.zeros(len(chunk_rows), bool)
     vectors: Halves = np.zeros((len(chunk_rows), 0), np.float16)
-    for folder in folders:
+    for folder in index_folders:
         index = Index.read(folder)
         if not vectors.shape[1]:  # the first index has the number of dimensions
             vectors = np.zeros((len(chunk_rows), index.dim), np.float16)
@@ -472,12 +477,12 @@ def _encoder_of(retriever: Retriever, device: str, task: str) -> Any:
     return retriever.encoder(device, task)
 
 
-def _save_array(folder: Path, name: str, array: npt.NDArray[Any]) -> File:
-    path = folder / name
+def _save_array(folder: Path, file_name: str, array: npt.NDArray[Any]) -> File:
+    path = folder / file_name
     path.parent.mkdir(exist_ok=True)
     with new_file(path) as temporary_path, open(temporary_path, "wb") as stream:
         np.save(stream, array)
-    entry = structs.asdict(describe(folder, name, len(array)))
+    entry = structs.asdict(describe(folder, file_name, len(array)))
     return File(**entry, longest=_ROUNDED_UP * longest_vector(array))
 
 
@@ -512,7 +517,9 @@ class Best:
 
     def __init__(self, query_count: int, top_k: int, slack: npt.NDArray[Any] | None = None) -> None:
         self._top_k = top_k
-        self._slack = np.zeros(query_count) if slack is None else slack
+        if slack is None:
+            slack = np.zeros(query_count)
+        self._slack = slack
         no_hits = (np.empty(0, np.int64), np.empty(0))
         self._hits: list[tuple[Rows, Scores]] = [no_hits] * query_count
 

@@ -89,7 +89,7 @@ READERS = [
         "dual-encoder",
         lambda f: write_dual(f / "model"),
         _dense,
-        f"{_OPEN}:open_encoder baselines.retrieve.model_kinds:kind_of_model,_config",
+        f"{_OPEN}:open_encoder baselines.retrieve.model_kinds:kind_of_model,_read_config",
     ),
     _reader("two towers", lambda f: write_dual(f / "model", router=True), _dense, f"{_OPEN}:open_encoder"),
     _reader("Qwen3", _family("Qwen/Qwen3-Embedding-0.6B", "lasttoken"), _dense, f"{_OPEN}:open_encoder"),
@@ -190,7 +190,7 @@ _ARRAYS = {"manifest.json": JSON, "*.npy": BYTES, "*/*.npy": BYTES}
 _OWN = {"own/manifest.json": JSON, "own/vectors": BYTES}
 _NOTES = {"*.npy.json": JSON, "*.npy": BYTES}
 READERS += [
-    Reader("baselines.retrieve.index_files:read,_mapped", _embeddings, _ARRAYS, _read_embeddings, same),
+    Reader("baselines.retrieve.index_files:read,_map_array", _embeddings, _ARRAYS, _read_embeddings, same),
     Reader("baselines.retrieve.vector_index:resumed", _embeddings, _NOTES, _read_notes, _true_notes),
     Reader("baselines.retrieve.own_vectors:_open_stored", _own_vectors, _OWN, _read_own_vectors, _same_or_none),
     Reader("baselines.retrieve.rerankers:_score_window", _window, {"*.json": JSON}, _read_window, _scores),

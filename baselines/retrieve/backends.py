@@ -24,7 +24,7 @@ OPENVINO = "openvino-"  # prefix of a precision's name, for example openvino-fp3
 _INPUT_NAMES = ("input_ids", "attention_mask", "token_type_ids")
 _QUOTED_CHARACTERS = 300  # of an error of OpenVINO
 _NNCF_ERRORS_ONLY = 40  # logging.ERROR
-# Of the outputs of OpenVINO and PyTorch, which differ by rounding, above all in int8.
+# Smallest cosine of the outputs of OpenVINO and PyTorch, which differ by rounding, above all in int8.
 _SMALLEST_COSINE = 0.95
 
 

@@ -204,8 +204,8 @@ def _find_heads(model: nn.Module) -> Iterator[nn.Module]:
                 yield from _find_heads(tower)
         elif isinstance(module, Transformer) and isinstance(module.model, PreTrainedModel):
             encoder = module.model.base_model
-            # A model with a head, for example BertForSequenceClassification.
             if encoder is not module.model:
+                # A model with a head, for example BertForSequenceClassification.
                 for child in module.model.children():
                     if child is not encoder:
                         yield child

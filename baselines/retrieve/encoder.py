@@ -92,7 +92,10 @@ class Prefetcher:
     def _pin_tensors(self, features: dict[str, Any]) -> dict[str, Any]:
         if not self._pin:
             return features
-        return {name: value.pin_memory() if torch.is_tensor(value) else value for name, value in features.items()}
+        pinned_features = {}
+        for name, value in features.items():
+            pinned_features[name] = value.pin_memory() if torch.is_tensor(value) else value
+        return pinned_features
 
 
 def preprocess(model: Any, texts: Sequence[Any], **options: Any) -> dict[str, Any]:
@@ -137,7 +140,10 @@ def _start_tokenizing_process(model: Any, preprocess_options: dict[str, Any]) ->
 def _tokenize_to_arrays(texts: list[Any]) -> dict[str, Any]:
     """Call ``preprocess``. Return arrays, because the shared memory of tensors would end with this process."""
     features = preprocess(texts=texts, **_process_arguments)
-    return {name: value.numpy() if torch.is_tensor(value) else value for name, value in features.items()}
+    arrays = {}
+    for name, value in features.items():
+        arrays[name] = value.numpy() if torch.is_tensor(value) else value
+    return arrays
 
 
 class Side:
@@ -197,16 +203,17 @@ class Side:
     def _move_to_device(self, features: dict[str, Any]) -> dict[str, Any]:
         moved_features = {}
         for name, value in features.items():
-            # A GPU copies pinned memory while it computes.
-            moved_features[name] = value.to(self.device, non_blocking=True) if torch.is_tensor(value) else value
+            moved_features[name] = value
+            if torch.is_tensor(value):
+                # A GPU copies pinned memory while it computes.
+                moved_features[name] = value.to(self.device, non_blocking=True)
         return moved_features
 
     def computed(self, texts: Sequence[Any], compute_batch: Callable[[dict[str, Any]], Any]) -> npt.NDArray[Any]:
         """Return the results of ``compute_batch``, in the texts' order.
 
-        Raises :class:`InputError` if a number is not finite.
-
-        A GPU gets all batches before this process waits for results.
+        A GPU gets all batches before this process waits for results. Raises :class:`InputError` if a number is not
+        finite.
         """
         all_results: torch.Tensor | None = None
         for indices, batch_results in self.batches(texts, compute_batch):
@@ -225,7 +232,7 @@ class Side:
         """Convert vectors (last axis) to 16 bits. :meth:`expect_no_tiny_vectors` reports vectors that vanish."""
         largest = vectors.abs().amax(dim=-1)
         is_tiny = (largest > 0) & (largest < _SMALLEST_HALF)
-        # Read after the last batch, so that a GPU is not waited for.
+        # The flag is read after the last batch, so that this process does not wait for a GPU.
         self._has_tiny_vectors |= is_tiny.any()
         return vectors.half()
 
@@ -278,6 +285,7 @@ class CrossScorer(Side):
         return self.computed(pairs, self._score)
 
     def _score(self, features: dict[str, Any]) -> torch.Tensor:
+        # The library's outputs are logits: the sigmoid is applied by its predict() alone.
         scores: torch.Tensor = self.model(features)["scores"]
         scores = scores.float().reshape(len(scores), -1)
         if scores.shape[1] == 2:

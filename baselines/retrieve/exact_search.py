@@ -205,7 +205,7 @@ def search(
     Args:
         engines: new engines for these queries and ``candidate_count``. An engine cannot be used for a second search.
         candidate_count: number of candidates per query, at least ``top_k``.
-        get_ranks: a function that returns each row's rank in the order of the corpus ids, for the second pass.
+        get_ranks: returns each row's rank in the order of the corpus ids. Only the second pass calls this function.
     """
     engine_scores, rows = candidates(passage_vectors, engines, candidate_count)
     scores = exact_scores(query_vectors, passage_vectors, rows)
@@ -243,9 +243,9 @@ def _second_pass(
     top_k: int,
     get_ranks: Callable[[], Rows],
 ) -> list[tuple[Rows, Scores]]:
-    """Return each query's ``top_k`` best passages, by score, then id.
+    """Return each query's ``top_k`` best passages (by score, then id).
 
-    Only passages with a 32-bit score of at least ``score_limits`` are returned.
+    Only passages with a 32-bit score of at least ``score_limits`` (one number per query) are scored exactly.
     """
     best_hits = [(np.array([], np.int64), np.array([], np.float64))] * len(query_vectors)
     wide_queries = widened(query_vectors)
@@ -290,9 +290,11 @@ def nearest(
 ) -> Iterator[tuple[Rows, Scores]]:
     """Yield (rows, exact scores) of each query's ``top_k`` best passages and of passages that tie with the last.
 
-    ``passage_vectors`` has the embeddings of all ``passages`` or of the rows ``passage_vectors.chosen``.
-    ``query_vectors`` has the shape (queries, dimensions). The devices share the blocks of passages. ``engine_name`` is
-    ``torch`` or ``faiss`` (default: ``faiss`` on a CPU with FAISS, else ``torch``).
+    Args:
+        passage_vectors: embeddings of all ``passages``, or of the rows ``passage_vectors.chosen``.
+        query_vectors: shape (queries, dimensions).
+        devices: devices, which share the blocks of passages.
+        engine_name: torch or faiss (default: faiss on a CPU with FAISS, else torch).
     """
     chosen_rows = passage_vectors.chosen
     # The engines reserve memory for every candidate.

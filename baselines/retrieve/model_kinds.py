@@ -67,8 +67,8 @@ def kind_of_model(settings: ModelSettings, family_name: str = "") -> str:
     """Return the kind of a model: dense, static, sparse, multi-vector, cross (cross-encoder) or llm (language model).
 
     A plain model of a family in models.toml is dense, because the table has only encoders. ``family_name`` is the
-    family
-    that an option names (default: by the model's name). Raises :class:`InputError` for an incomplete copy of a model.
+    family that an option names (default: by the model's name). Raises :class:`InputError` for an incomplete copy of a
+    model.
     """
     config = _read_config(settings, SETTINGS)
     modules_file = model_file(settings, MODULES)

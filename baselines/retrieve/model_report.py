@@ -15,7 +15,7 @@ from builders.store.reader import Release
 from builders.store.runs import Hit, Run, without_empty
 
 Line = tuple[str, str, str]  # name, value, source
-# Printed instead of the setting's name.
+# Titles that are printed instead of the settings' names.
 _TITLES = {"truncate_dim": "dimensions kept", "normalize": "unit length"}
 _LONGEST_ALIGNED_VALUE = 40  # longer values, for example prompts, do not widen the column of values
 _SHOWN_COMMIT = 8  # first digits of a commit

@@ -162,9 +162,8 @@ def check_tokenizers(model: Any, model_name: str) -> None:
 def check_tokenizer(tokenizer: Any, token_embeddings: Any, model_name: str) -> None:
     """Raise :class:`InputError` if a tokenizer belongs to another model or is empty.
 
-    transformers returns an empty tokenizer for a folder without the tokenizer's files. ``token_embeddings`` has one
-    row per
-    token. Added tokens may lack a row, because only texts that contain such a token need the row.
+    transformers returns an empty tokenizer for a folder without the tokenizer's files. ``token_embeddings`` has one row
+    per token. Added tokens may lack a row, because only texts that contain such a token need the row.
     """
     added_tokens = tokenizer.get_added_vocab()
     token_ids = [token_id for token, token_id in tokenizer.get_vocab().items() if token not in added_tokens]
@@ -217,9 +216,11 @@ def positions(model: torch.nn.Module) -> int | None:
         is_table = module_name.rpartition(".")[2] == "position_embeddings" and isinstance(module, torch.nn.Embedding)
         if not is_table:
             continue
-        # RoBERTa's first position is padding_idx + 1, so the rows before this position are not used.
-        unused_rows = 0 if module.padding_idx is None else module.padding_idx + 1
-        position_counts.append(module.num_embeddings - unused_rows)
+        position_count = module.num_embeddings
+        if module.padding_idx is not None:
+            # RoBERTa's first position is padding_idx + 1, so the rows before this position are not used.
+            position_count -= module.padding_idx + 1
+        position_counts.append(position_count)
     return min(position_counts, default=None)
 
 
@@ -268,7 +269,7 @@ def _remove_normalization(model: SentenceTransformer, settings: ModelSettings) -
             "cosine needs embeddings of unit length; expected --similarity dot with --no-normalize",
             path=settings.name,
         )
-    # From the last module, because a deletion renumbers the following ones.
+    # From the last module on, because a deletion renumbers the following modules.
     for number in reversed(range(len(model))):
         if isinstance(model[number], Normalize):
             del model[number]
@@ -339,7 +340,8 @@ def open_as(model_class: Any, settings: ModelSettings) -> Any:
             trust_remote_code=settings.trust_remote_code,
         )
         # A cross-encoder needs all weights, because its classifier reads the pooler.
-        expect_weights(problem, model, _may_lack_nothing if model_class is CrossEncoder else unused_pooler)
+        may_lack = _may_lack_nothing if model_class is CrossEncoder else unused_pooler
+        expect_weights(problem, model, may_lack)
         check_tokenizers(model, settings.name)
     if model_class is not CrossEncoder:
         set_prompts(model, settings)
@@ -367,7 +369,7 @@ def _expect_dimensions(model: SentenceTransformer, model_name: str) -> None:
     model.truncate_dim = None
     dimensions = model.get_embedding_dimension()
     model.truncate_dim = truncate_dim
-    # A bool is an instance of int, but no number.
+    # isinstance would accept True, which is no number of dimensions.
     is_number = type(truncate_dim) is int and truncate_dim >= 1
     if is_number and (dimensions is None or truncate_dim <= dimensions):
         return
@@ -441,8 +443,10 @@ def settings_in_use(model: Any) -> dict[str, Any]:
             poolings.append(modes if isinstance(modes, str) else "+".join(modes))
     max_length = getattr(model, "max_seq_length", None)
     if max_length is not None:
+        # Models of static embeddings have an infinite length.
         max_length = None if math.isinf(max_length) else int(max_length)
-    has_unit_length = model.similarity_fn_name == "cosine" or any(isinstance(module, Normalize) for module in model)
+    has_normalization = any(isinstance(module, Normalize) for module in model)
+    has_unit_length = model.similarity_fn_name == "cosine" or has_normalization
     return {
         "query_prompt": prompt_of(model, "query") or "",
         "passage_prompt": prompt_of(model, "document") or "",

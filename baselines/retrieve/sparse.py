@@ -121,7 +121,7 @@ class Sparse(Retriever):
         """Return the arrays of an inverted index: the dimensions in use, the limits of each dimension's list, and all
         lists as passage numbers (ascending in a list) and weights."""
         rows, dims, weights = encodings
-        # Stable, so that the passages of a list stay in ascending order.
+        # A stable sort leaves the passages of a list in ascending order.
         order = np.argsort(dims, kind="stable")
         used_dims, first_positions = np.unique(dims[order], return_index=True)
         return {

@@ -84,8 +84,7 @@ class Retriever(abc.ABC):
         """Return the same scores as :meth:`search_index` for the given rows of an index, shape (queries, n).
 
         ``query_encodings`` is the result of ``side.encode``. Row -1 and passages that a search never returns, for
-        example
-        passages without tokens, have the score -inf.
+        example passages without tokens, have the score -inf.
         """
 
     @abc.abstractmethod
@@ -199,7 +198,10 @@ class Retriever(abc.ABC):
         files: list[File] = []
         try:
             # Chunks of an interrupted build are verified quickly, so they are no measure of the speed.
-            rows_to_encode = [0 if _note_of(task.path).exists() else len(task.rows) for task in tasks]
+            rows_to_encode = []
+            for task in tasks:
+                is_finished = _note_of(task.path).exists()
+                rows_to_encode.append(0 if is_finished else len(task.rows))
             all_rows = sum(len(task.rows) for task in tasks)
             finished_rows = all_rows - sum(rows_to_encode)
             encoded_chunks = over_devices(_encode_chunk, tasks, self.work.devices)
@@ -224,6 +226,7 @@ class Retriever(abc.ABC):
     def _origin(self, release: Release, config: str, split: str) -> dict[str, Any]:
         """Return the manifest of an index without the entries for rows and files."""
         about = self.about
+        # Settings in use change with the fingerprint, and the others have entries of their own.
         not_of_model = ("similarity", "dim", "used")
         origin = {
             "name": NAME,
@@ -272,8 +275,7 @@ class Retriever(abc.ABC):
         if len(new_rows):
             parts_folder.mkdir(exist_ok=True)
             chosen_rows = new_rows.tolist()
-            # An interruption loses a chunk.
-            chunk_rows = max(1, self.chunk_rows // _PARTS_PER_CHUNK)
+            chunk_rows = max(1, self.chunk_rows // _PARTS_PER_CHUNK)  # an interruption loses a chunk
             part_path = parts_folder / key_of(chosen_rows)
             index = self.index(release, config, part_path, chunk_rows=chunk_rows, chosen_rows=chosen_rows)
             parts.append((index, new_rows))
@@ -315,8 +317,7 @@ class Retriever(abc.ABC):
     ) -> Iterator[list[Hit]]:
         """Yield each query's ``top_k`` best passages, by falling score, then by corpus id.
 
-        ``index`` is the result of :meth:`index` for ``release`` and ``config``. ``query_texts`` are texts without a
-        prompt.
+        ``index`` is the result of :meth:`index` for ``release`` and ``config``. ``query_texts`` have no prompt.
         """
         passages = open_passages(release, config)
         if query_texts:
@@ -370,10 +371,7 @@ def _parts_of(index_folder: Path) -> Path:
 
 
 def _load_stored_vectors(index_folders: Sequence[Path], chunk_rows: Rows) -> tuple[npt.NDArray[np.bool_], Halves]:
-    """Return True for each row that the indexes in ``index_folders`` have, and the vectors of all rows.
-
-    Rows that no index has are zeros.
-    """
+    """Return (True for each row that an index has, vectors of all rows). Vectors of other rows are zeros."""
     is_stored = np.zeros(len(chunk_rows), bool)
     vectors: Halves = np.zeros((len(chunk_rows), 0), np.float16)
     for folder in index_folders:
@@ -520,7 +518,9 @@ class Best:
 
     def __init__(self, query_count: int, top_k: int, slack: npt.NDArray[Any] | None = None) -> None:
         self._top_k = top_k
-        self._slack = np.zeros(query_count) if slack is None else slack
+        if slack is None:
+            slack = np.zeros(query_count)
+        self._slack = slack
         no_hits = (np.empty(0, np.int64), np.empty(0))
         self._hits: list[tuple[Rows, Scores]] = [no_hits] * query_count
 

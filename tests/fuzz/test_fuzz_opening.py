@@ -107,9 +107,9 @@ _MODELS = "baselines.retrieve.models"
 READERS = [
     model_reader(
         "dual-encoder",
-        lambda f: write_dual(f / "model"),
-        _dense,
-        f"{_OPEN}:open_encoder baselines.retrieve.model_kinds:kind_of_model,_read_config",
+        lambda folder: write_dual(folder / "model"),
+        read_dense,
+        f"{_MODELS}:open_encoder baselines.retrieve.model_kinds:kind_of_model,_read_config",
     ),
     model_reader(
         "two towers",
@@ -285,9 +285,33 @@ def is_same_or_none(value: Any, intact_value: Any, _: Path) -> bool:
 
 
 READERS += [
-    Reader("baselines.retrieve.index_files:read,_map_array", _embeddings, _ARRAYS, _read_embeddings, same),
-    Reader("baselines.retrieve.vector_index:resumed", _embeddings, _NOTES, _read_notes, _true_notes),
-    Reader("baselines.retrieve.own_vectors:_open_stored", _own_vectors, _OWN, _read_own_vectors, _same_or_none),
-    Reader("baselines.retrieve.rerankers:_score_window", _window, {"*.json": JSON}, _read_window, _scores),
+    Reader(
+        "baselines.retrieve.index_files:read,_map_array",
+        make=write_embeddings,
+        spoils={"manifest.json": JSON, "*.npy": BYTES, "*/*.npy": BYTES},
+        read=read_embeddings,
+        right=same,
+    ),
+    Reader(
+        "baselines.retrieve.vector_index:resumed",
+        make=write_embeddings,
+        spoils={"*.npy.json": JSON, "*.npy": BYTES},
+        read=read_notes,
+        right=are_notes_of_files,
+    ),
+    Reader(
+        "baselines.retrieve.own_vectors:_open_stored",
+        make=write_own_vectors,
+        spoils={"own/manifest.json": JSON, "own/vectors": BYTES},
+        read=read_own_vectors,
+        right=is_same_or_none,
+    ),
+    Reader(
+        "baselines.retrieve.rerankers:_score_window",
+        make=write_window,
+        spoils={"*.json": JSON},
+        read=read_window,
+        right=are_scores_of_candidates,
+    ),
 ]
 test_a_damaged_model_is_used_or_refused_by_one_error = fuzz_of(READERS)

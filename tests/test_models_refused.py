@@ -104,12 +104,14 @@ def _replace_words(replace: Callable[[dict[str, int]], dict[str, int]]) -> Calla
 
 
 def _remove_tokenizer(model_folder: Path) -> None:
+    """Remove every file of the tokenizer."""
     for path in model_folder.rglob("*"):
         if path.name.startswith(("tokenizer", "vocab", "merges", "special_tokens")):
             path.unlink()
 
 
 def _make_embeddings_nan(weights: Weights) -> Weights:
+    """Replace the embeddings of words by NaN."""
     changed = dict(weights)
     for name, tensor in weights.items():
         if "word_embeddings" in name:
@@ -221,11 +223,13 @@ class _TouchWhenUnpickled(str):
 
 
 def _write_pickle(model_folder: Path, touched_path: str) -> None:
+    """Replace the weights by a plain pickle that runs code."""
     (model_folder / "model.safetensors").unlink()
     (model_folder / "pytorch_model.bin").write_bytes(pickle.dumps({"embeddings": _TouchWhenUnpickled(touched_path)}))
 
 
 def _write_torch_pickle(model_folder: Path, touched_path: str) -> None:
+    """Replace the weights by a file of torch.save that runs code."""
     weights: dict[str, Any] = load_file(model_folder / "model.safetensors")
     (model_folder / "model.safetensors").unlink()
     weights["more"] = _TouchWhenUnpickled(touched_path)
@@ -233,17 +237,20 @@ def _write_torch_pickle(model_folder: Path, touched_path: str) -> None:
 
 
 def _name_foreign_model(model_folder: Path, touched_path: str) -> None:
+    """Name a class of evil.py as the model."""
     auto_map = {name: "evil.Evil" for name in ("AutoConfig", "AutoModel", "AutoModelForMaskedLM")}
     _set_fields("config.json", auto_map=auto_map, model_type="evil", trust_remote_code=True)(model_folder)
 
 
 def _name_foreign_tokenizer(model_folder: Path, touched_path: str) -> None:
+    """Name a class of evil.py as the tokenizer."""
     _set_fields("tokenizer_config.json", auto_map={"AutoTokenizer": ["evil.Evil", None]}, tokenizer_class="Evil")(
         model_folder
     )
 
 
 def _name_foreign_module(model_folder: Path, touched_path: str) -> None:
+    """Name a class of evil.py as the first module, and allow foreign code in every way."""
     modules = [{"idx": 0, "name": "0", "path": "", "type": "evil.Evil", "kwargs": ["trust_remote_code"]}]
     (model_folder / "modules.json").write_text(json.dumps(modules), encoding="utf-8")
     for name in ("model_args", "tokenizer_args", "config_args"):
@@ -283,6 +290,7 @@ def test_no_code_of_a_model_runs(
 
 @pytest.fixture
 def release(tmp_path: Path, own_cache: None) -> Path:
+    """Write the tiny release, with an empty cache."""
     model_commit.cache_clear()
     return make_release(tmp_path / "release")
 
@@ -313,6 +321,7 @@ def test_without_a_hub_every_command_says_so_in_one_line(tmp_path: Path, release
     ):
         words: list[Any] = [verb, "--release", release, "--split", "train", "--out", tmp_path / "out"]
         words += options
+        # A command without a limit would wait for minutes.
         start_time = time.monotonic()
         error_line = error_of(run("baselines", *words, code=1))
         assert time.monotonic() - start_time < 15

@@ -159,12 +159,18 @@ def strip_names(results: Any) -> Any:
     return results
 
 
-def read_json(*words: object) -> Any:
-    """Return what a verb of `baselines` prints as JSON."""
-    return json.loads(run_command("baselines", *words, "--format", "json").stdout)
+def read_report(verb_words: list[str], sample: Path, run_paths: list[Path], options: dict[str, Any]) -> Any:
+    """Return what a verb of `baselines` prints about runs as JSON."""
+    words: list[object] = ["baselines"]
+    words += verb_words
+    words += ["--release", sample]
+    words += run_paths
+    words += words_of(options)
+    return json.loads(run_command(*words, "--format", "json").stdout)
 
 
 def check_bm25(make: Generator) -> None:
+    """BM25 from Python gives the run of the command line."""
     options = make.options(BM25_OPTIONS)
     # Two functions of the API have the same options.
     if make.random.random() < 0.5:
@@ -177,6 +183,7 @@ def check_bm25(make: Generator) -> None:
 
 
 def check_evaluate(make: Generator) -> None:
+    """A report from Python has the values of the command line."""
     verb_words, verb, accepted = make.random.choice(
         [
             (["evaluate"], evaluate_runs, EVALUATE_OPTIONS),
@@ -187,30 +194,31 @@ def check_evaluate(make: Generator) -> None:
     options = make.options(accepted)
     run = make.run()
     report = verb([run], release=make.sample, **options)
-    run_path = make.file_of(run)
-    printed = read_json(*verb_words, "--release", make.sample, run_path, *words_of(options))
+    printed = read_report(verb_words, make.sample, [make.file_of(run)], options)
     assert strip_names(report.value) == strip_names(printed)
 
 
 def check_front_evaluate(make: Generator) -> None:
+    """`evaluate` gives the figures of the command line."""
     options = make.options({"split": ["dev", "train"]})
     run = make.run()
     figures = evaluate(run, make.sample, **options)
-    run_path = make.file_of(run)
-    (printed,) = read_json("evaluate", "--release", make.sample, run_path, *words_of(options))
+    (printed,) = read_report(["evaluate"], make.sample, [make.file_of(run)], options)
     assert figures == printed["official"] | printed["ir_measures"]
 
 
 def check_compare(make: Generator) -> None:
+    """A comparison from Python has the values of the command line."""
     options = make.options(COMPARE_OPTIONS)
     runs = [make.run(), make.run()]
     report = compare_runs(runs, release=make.sample, **options)
     run_paths = [make.file_of(run) for run in runs]
-    printed = read_json("compare", "--release", make.sample, *run_paths, *words_of(options))
+    printed = read_report(["compare"], make.sample, run_paths, options)
     assert strip_names(report.value) == strip_names(printed)
 
 
 def check_fuse(make: Generator) -> None:
+    """A fused run from Python is the one of the command line."""
     options = make.options(FUSE_OPTIONS)
     runs = [make.run() for _ in range(make.random.randint(1, 3))]
     fused = fuse_runs(runs, **options)
@@ -290,6 +298,7 @@ def cosine_reference(sample: Path) -> dict[str, dict[str, float]]:
 
 
 def check_encoder(make: Generator) -> None:
+    """An encoder gives the run of a search in 64 bits, or is refused."""
     is_right = make.random.random() < 0.5
     convert = make.random.choice(RETURNED if is_right else REFUSED)
 
@@ -322,6 +331,7 @@ REFUSED_SCORES: list[Callable[[list[float]], Any]] = [
 
 
 def check_reranker(make: Generator) -> None:
+    """A re-ranker orders passages by its scores, or is refused."""
     is_right = make.random.random() < 0.6
     scale = make.random.choice([1.0, 1e-300, 1e300, -1.0, 2.0**60])
     convert = (lambda scores: scores) if is_right else make.random.choice(REFUSED_SCORES)

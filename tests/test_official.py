@@ -120,7 +120,7 @@ def reverse_lines(files: dict[str, str]) -> None:
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    names=st.sets(st.sampled_from(sorted(BOTH)), min_size=1) | st.just({*BOTH}),
+    names=st.sets(st.sampled_from(sorted(BOTH)), min_size=1) | st.just(set(BOTH)),
     form=st.sampled_from(["folder", "w", "w:gz"]),
     block=st.sampled_from([8 << 20, 300, 40]),
     style=st.sampled_from([{}, {"ensure_ascii": True}, {"ensure_ascii": True, "separators": (",", ":")}]),

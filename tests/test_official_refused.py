@@ -60,6 +60,7 @@ def write_with(folder: Path, name: str, bad_line: str) -> Path:
 
 
 def official(source: Path, release: Path, *options: str, code: int = 0) -> Done:
+    """Build a release from archives."""
     return run("builders", "official", "--archive", source, "--out", release, *options, code=code)
 
 
@@ -219,6 +220,7 @@ def write_mteb(folder: Path) -> list[Path]:
 
 
 def build(out: Path, *words: object, code: int = 0) -> Done:
+    """Build a release from copies."""
     return run("builders", "official", "--copy", *words, "--out", out, code=code)
 
 
@@ -302,6 +304,7 @@ def hub_with_copies(tmp_path: Path) -> Iterator[Hub]:
 
 
 def build_from_hub(hub: Hub, tmp_path: Path, *copies: str, code: int = 0) -> Done:
+    """Build a release from copies on the hub."""
     words = ["official", "--copy", *copies, "--out", tmp_path / "out", "--format", "json"]
     return run_at(hub, tmp_path / "home", "builders", *words, code=code)
 

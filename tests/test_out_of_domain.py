@@ -28,6 +28,7 @@ ANSWERS |= {"41": "止咳", "51": "吃软的", "61": "少喝茶"}
 
 
 def csv_bytes(rows: list[list[str]], encoding: str) -> bytes:
+    """Write rows as CSV in an encoding."""
     text = io.StringIO()
     csv.writer(text).writerows(rows)
     return text.getvalue().encode(encoding)

@@ -83,6 +83,7 @@ def test_an_encoder_may_return_the_same_buffer_at_each_call(dtype: Any, sample_r
 def test_engines_reserve_memory_for_the_passages_alone(release: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hit_counts: list[int] = []
 
+    # An array for 20 million hits a query would need gigabytes.
     class CountingEngine(exact_search.FaissEngine):
         def __init__(self, queries: Any, count: int, device: str = "cpu") -> None:
             hit_counts.append(count)
@@ -149,6 +150,7 @@ def test_a_passage_of_large_numbers_takes_no_digits_from_the_others(sample_relea
     def encode_passages(texts: list[str]) -> Any:
         vectors = np.zeros((len(texts), 3))
         vectors[:, 0] = [1 + len(text) / 1000 for text in texts]
+        # The second dimension of the queries is 0, so that the outlier scores like the other passages.
         vectors[:, 1] = [1e38 if text == outlier else 0 for text in texts]
         return vectors * [1e-5, 1, 1]
 
@@ -233,6 +235,7 @@ def test_vectors_of_zeros_are_refused(release: Path) -> None:
 
 def test_some_vectors_of_zeros_are_counted(release: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, log.name)
+    # Only the first passage has a vector of zeros.
     vectors = {text: [1.0, float(len(text))] for text in TEXTS}
     vectors[TEXTS[0]] = [0.0, 0.0]
     search(lambda texts: [vectors.get(text, [1.0, 1.0]) for text in texts], release)

@@ -32,6 +32,7 @@ def block(tool: str, language: str, number: int = 0) -> str:
 
 @pytest.fixture(scope="session")
 def peers() -> Path:
+    """The environment of the other tools."""
     if sys.version_info[:2] != (3, 11):
         pytest.skip("the other tools' environment is pinned for Python 3.11")
     return environment("peers", REQUIREMENTS, "DUREADER_RETRIEVAL_VENV_PEERS", borrow=True)

@@ -60,17 +60,22 @@ def world(tmp_path: Path) -> Path:
 
 
 def pool(world: Path, action: str, *words: object, runs: tuple[str, ...] = (), code: int | None = 0) -> Done:
-    run_paths = [world / name for name in runs or ("bm25.dev.run.gz", "dense.dev.run")]
-    inputs = ["--release", world / "release", "--runs", *run_paths]
-    return run("builders", "annotate", "pool", action, *inputs, *words, code=code)
+    """Run `annotate pool` on the runs of these names in the folder ``world``."""
+    options: list[object] = ["--release", world / "release", "--runs"]
+    options += [world / name for name in runs or ("bm25.dev.run.gz", "dense.dev.run")]
+    options += words
+    return run("builders", "annotate", "pool", action, *options, code=code)
 
 
 def select(world: Path, out: str, *words: object, runs: tuple[str, ...] = (), code: int | None = 0) -> Done:
-    scores = ("--scores", world / "a", world / "b")
-    return pool(world, "select", *scores, "--out", world / out, *words, runs=runs, code=code)
+    """Run `annotate pool select` with the scores of both re-rankers."""
+    options: list[object] = ["--scores", world / "a", world / "b", "--out", world / out]
+    options += words
+    return pool(world, "select", *options, runs=runs, code=code)
 
 
 def read_pool_rows(path: Path) -> list[dict[str, Any]]:
+    """Read JSON lines, compressed or not."""
     content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     return [json.loads(line) for line in content.decode().splitlines()]
 
@@ -148,6 +153,7 @@ def test_a_call_from_python_takes_runs_and_returns_tables(world: Path) -> None:
     out = world / "pool.jsonl"
     with pytest.raises(UsageError, match="select needs --scores"):
         pool_passages("select", world / "release", runs=runs, out=out)
+    # A run may be an object or a path.
     scores = [read_run(world / "a"), world / "b"]
     report = pool_passages("select", world / "release", runs=runs, depth=2, scores=scores, top=2, out=out)
     by_title = {table.title: table for table in report.all_tables()}
@@ -162,6 +168,7 @@ def test_a_finished_pool_is_found_again_until_an_input_changes(world: Path) -> N
     second = select(world, "pool", "--depth", 2, "--format", "json")
     assert "already done" in second.stderr and second.stdout == first.stdout
     assert "made again, because top: 5 -> 2" in select(world, "pool", "--depth", 2, "--top", 2).stderr
+    # The scores of the first re-ranker change.
     (world / "a").write_text((world / "b").read_text())
     changed = select(world, "pool", "--depth", 2, "--top", 2)
     assert "made again, because the re-rankers' runs changed (1)" in changed.stderr
@@ -183,13 +190,19 @@ def scored_release(tmp_path: Path) -> Path:
 
 
 def relabel(scored_release: Path, action: str, *words: object, code: int | None = 0) -> Done:
-    inputs = ("--release", scored_release / "release", "--negatives", scored_release / "negatives.jsonl")
-    return run("builders", "annotate", "relabel", action, *inputs, *words, code=code)
+    """Run `annotate relabel` on the negatives."""
+    options: list[object] = ["--release", scored_release / "release"]
+    options += ["--negatives", scored_release / "negatives.jsonl"]
+    options += words
+    return run("builders", "annotate", "relabel", action, *options, code=code)
 
 
 def move(scored_release: Path, *words: object, code: int | None = 0) -> Done:
-    scores = ("--scores", scored_release / "one.run", scored_release / "two.run")
-    return relabel(scored_release, "move", *scores, "--out", scored_release / "new", *words, code=code)
+    """Relabel by the scores of both re-rankers."""
+    options: list[object] = ["--scores", scored_release / "one.run", scored_release / "two.run"]
+    options += ["--out", scored_release / "new"]
+    options += words
+    return relabel(scored_release, "move", *options, code=code)
 
 
 def read_moved(release: Path) -> list[dict[str, Any]]:
@@ -288,6 +301,7 @@ def read_rows(release: Path, config: str, split: str = "dev") -> list[dict[str, 
 
 
 def qrels(release: Path, config: str = "qrels", split: str = "dev") -> list[tuple[str, str, int]]:
+    """Return (query id, passage id, score) of every judgment."""
     return [(row["query-id"], row["corpus-id"], row["score"]) for row in read_rows(release, config, split)]
 
 

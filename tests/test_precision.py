@@ -86,7 +86,9 @@ def test_a_cross_encoder_that_is_trained_in_bf16_gives_scores_of_32_bits(tmp_pat
 
 @pytest.fixture
 def openvino(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Skip the test without OpenVINO."""
     pytest.importorskip("nncf", reason="the extra openvino is not installed")
+    # OpenVINO gets as many threads as PyTorch has.
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
 
 
@@ -170,31 +172,38 @@ def read_manifest(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
+def encode_release(release: Path, model: Path, out: Path, *options: object) -> str:
+    """Run `encode`. Return its log."""
+    return run("baselines", "encode", "--release", release, "--model", model, "--out", out, *options).stderr
+
+
 def test_encode_and_search_say_and_keep_their_precision(tmp_path: Path) -> None:
-    release = ["--release", make_release(tmp_path / "release")]
-    dual = ["--model", write_dual(tmp_path / "dual")]
+    release = make_release(tmp_path / "release")
+    dual = write_dual(tmp_path / "dual")
     passages = tmp_path / "passages"
     queries = tmp_path / "queries"
-    assert "precision: fp32" in run("baselines", "encode", *release, *dual, "--out", passages).stderr
-    words = ["--out", queries, "--queries", "--split", "dev", "--dtype", "bf16"]
-    assert "precision: bf16" in run("baselines", "encode", *release, *dual, *words).stderr
+    assert "precision: fp32" in encode_release(release, dual, passages)
+    assert "precision: bf16" in encode_release(release, dual, queries, "--queries", "--split", "dev", "--dtype", "bf16")
     assert read_manifest(queries / "manifest.json")["model"]["computed_in"] == "bf16"
 
     warning = "passages are encoded in fp32, queries in bf16"
-    for query_words, query_dtype in ((["--queries", queries], "bf16"), (dual, "fp32")):
-        words = ["--passages", passages, "--out", tmp_path / "s.run", *query_words]
-        done = run("baselines", "search", *release, *words)
+    run_path = tmp_path / "s.run"
+    for option, path, query_dtype in (("--queries", queries, "bf16"), ("--model", dual, "fp32")):
+        words = ["search", "--release", release, "--passages", passages, "--out", run_path, option, path]
+        done = run("baselines", *words)
         assert (warning in done.stderr) == (query_dtype == "bf16")
         precision = read_manifest(tmp_path / "s.run.manifest.json")["precision"]
         assert precision == {"passages": "fp32", "queries": query_dtype, "search": "fp32"}
 
 
 def test_rerank_says_and_keeps_its_precision(tmp_path: Path) -> None:
-    release = ["--release", make_release(tmp_path / "release")]
-    run("baselines", "bm25", *release, "--out", tmp_path / "first.run")
-    words = ["--run", tmp_path / "first.run", "--model", write_cross(tmp_path / "cross")]
-    words += ["--out", tmp_path / "r.run.gz", "--dtype", "bf16"]
-    assert "precision: bf16" in run("baselines", "rerank", *release, *words).stderr
+    release = make_release(tmp_path / "release")
+    first_path = tmp_path / "first.run"
+    reranked_path = tmp_path / "r.run.gz"
+    run("baselines", "bm25", "--release", release, "--out", first_path)
+    words = ["rerank", "--release", release, "--run", first_path, "--model", write_cross(tmp_path / "cross")]
+    words += ["--out", reranked_path, "--dtype", "bf16"]
+    assert "precision: bf16" in run("baselines", *words).stderr
     manifest = read_manifest(tmp_path / "r.run.gz.manifest.json")
     assert manifest["model"]["computed_in"] == "bf16"
     assert manifest["kind"] == "cross"
@@ -206,12 +215,12 @@ def test_rerank_says_and_keeps_its_precision(tmp_path: Path) -> None:
 def test_embeddings_are_pytorchs_and_are_not_reused_by_another_backend(openvino: None, tmp_path: Path) -> None:
     model = write_dual(tmp_path / "model")
     release = make_release(tmp_path / "release")
-    words = ["encode", "--release", release, "--model", model, "--shard-rows", 2, "--out", tmp_path / "out"]
-    run("baselines", *words)
-    torch_vectors = read_vectors(tmp_path / "out", "fp32")
+    out = tmp_path / "out"
+    encode_release(release, model, out, "--shard-rows", 2)
+    torch_vectors = read_vectors(out, "fp32")
     for dtype, tolerance in (("fp32", 5e-3), ("bf16", 0.2), ("int8", 0.2)):
-        run("baselines", *words, "--backend", "openvino", "--dtype", dtype)
-        vectors = read_vectors(tmp_path / "out", f"openvino-{dtype}")
+        encode_release(release, model, out, "--shard-rows", 2, "--backend", "openvino", "--dtype", dtype)
+        vectors = read_vectors(out, f"openvino-{dtype}")
         np.testing.assert_allclose(vectors, torch_vectors, atol=tolerance)
         if dtype != "fp32":
             assert (vectors != torch_vectors).any()
@@ -227,11 +236,10 @@ def read_vectors(index: Path, precision: str) -> np.ndarray:
 def test_openvino_writes_equal_files_again(openvino: None, tmp_path: Path) -> None:
     model = write_dual(tmp_path / "model")
     release = make_release(tmp_path / "release")
-    words = ["encode", "--release", release, "--model", model, "--shard-rows", 2, "--backend", "openvino"]
     # The folder of the first call had vectors of another precision.
-    run("baselines", *words, "--dtype", "int8", "--out", tmp_path / "out")
+    encode_release(release, model, tmp_path / "out", "--shard-rows", 2, "--backend", "openvino", "--dtype", "int8")
     for name in ("out", "again"):
-        run("baselines", *words, "--out", tmp_path / name)
+        encode_release(release, model, tmp_path / name, "--shard-rows", 2, "--backend", "openvino")
     for path in (tmp_path / "out").iterdir():
         assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes()
 

@@ -40,6 +40,7 @@ def round_(tmp_path: Path) -> Path:
 
 
 def prefill(round_: Path, url: str, monkeypatch: pytest.MonkeyPatch, *words: object, code: int | None = 0) -> Done:
+    """Run `annotate prefill` with the model at this address."""
     monkeypatch.setenv("OPENAI_BASE_URL", url)
     monkeypatch.setenv("OPENAI_API_KEY", "secret-key")
     return annotate("prefill", round_, "--model", "judge-7b", *words, code=code)
@@ -239,6 +240,7 @@ CITIES = ("成都", "长沙", "南京", "武汉", "广州", "杭州", "青岛", 
 CITY_QUESTIONS = [f"{city}地铁几点停运" for city in CITIES]
 CITY_ANSWERS = [f"{city}地铁末班车一般在晚上十一点左右，节假日延长一小时。" for city in CITIES]
 COPY = f"答：{CITY_ANSWERS[0]}"  # unjudged
+RANKING_OF_CHENGDU = [*CITY_ANSWERS[3:7], CITY_ANSWERS[0], COPY]  # the answer has rank 5
 
 
 @pytest.fixture(scope="module")
@@ -268,6 +270,7 @@ def write_city_run(path: Path, rank: int = 7, **rankings: list[str]) -> Path:
 
 
 def draw_errors(release: Path, run_path: Path, *words: object) -> Done:
+    """Draw pairs of the run for people."""
     options = ["--quiet", "--release", release, "--split", "dev", *words]
     return run("baselines", "errors", "draw", *options, run_path)
 
@@ -286,8 +289,7 @@ def drawn_round(release: Path, tmp_path: Path) -> Path:
 
 
 def test_only_queries_without_a_positive_in_their_top_are_analysed(release: Path, tmp_path: Path) -> None:
-    # The first city has its answer at rank 5.
-    run_path = write_city_run(tmp_path / "a.run", rank=6, 成都=[*CITY_ANSWERS[3:7], CITY_ANSWERS[0], COPY])
+    run_path = write_city_run(tmp_path / "a.run", rank=6, 成都=RANKING_OF_CHENGDU)
     done = draw_errors(release, run_path, "--round", tmp_path / "round")
     assert f"{run_path}: 7 of 8 queries have no positive in their top 5; drawn: 7 queries, 35 pairs" in done.stdout
     pairs = drawn_pairs(tmp_path / "round")
@@ -298,7 +300,7 @@ def test_only_queries_without_a_positive_in_their_top_are_analysed(release: Path
 
 
 def test_the_same_seed_draws_the_same_queries(release: Path, tmp_path: Path) -> None:
-    run_path = write_city_run(tmp_path / "a.run", rank=6, 成都=[*CITY_ANSWERS[3:7], CITY_ANSWERS[0], COPY])
+    run_path = write_city_run(tmp_path / "a.run", rank=6, 成都=RANKING_OF_CHENGDU)
     samples = []
     for name, seed in (("one", 0), ("again", 0), ("other", 2)):
         draw_errors(release, run_path, "--sample", 3, "--seed", seed, "--round", tmp_path / name)
@@ -317,12 +319,14 @@ def categories_of(drawn_round: Path) -> dict[tuple[str, str], int]:
 
 
 def judge_by_rotation(drawn_round: Path) -> None:
+    """Let Anna answer for every pair."""
     categories = categories_of(drawn_round)
     sheet = drawn_round / "packages" / "dev-001.csv"
     judge(drawn_round, ANNA, sheet, lambda row: categories[row["query-id"], row["corpus-id"]])
 
 
 def tally(drawn_round: Path, *words: object) -> dict[str, Any]:
+    """Return what `errors tally` prints."""
     done = run("baselines", "errors", "tally", drawn_round, *words, "--format", "json")
     report: dict[str, Any] = json.loads(done.stdout)
     return report

@@ -33,7 +33,7 @@ def shares_of(done: Done, label: str) -> list[int]:
 def release_with(path: Path, lengths: Sequence[int]) -> Path:
     """Make a release whose further passages have the given numbers of characters."""
     texts = [chr(0x4E00 + number) * length for number, length in enumerate(lengths)]
-    return make_release(path, tables([*TEXTS, *texts]))
+    return make_release(path, tables(TEXTS + texts))
 
 
 def test_encoding_moves_within_a_chunk(tmp_path: Path) -> None:
@@ -41,6 +41,7 @@ def test_encoding_moves_within_a_chunk(tmp_path: Path) -> None:
     release = release_with(tmp_path / "release", range(10, 50))
     words = ["encode", "--release", release, "--model", tmp_path / "model", "--out", tmp_path / "out"]
     shares = shares_of(run("baselines", *words, "--batch-tokens", 200, "--device", "cpu"), "encode")
+    # A bar that moved only with whole chunks would show 0 and 100.
     assert len(set(shares)) > 5
     assert shares == sorted(shares)
     assert shares[-1] == 100
@@ -60,6 +61,7 @@ def test_a_run_encodes_and_then_searches(tmp_path: Path, write: Callable[[Path],
     release = release_with(tmp_path / "release", [30] * 9)
     words = ["run", tmp_path / "model", "--release", release, "--split", "dev"]
     done = run("baselines", *words, "--out", tmp_path / "out", "--index", tmp_path / "index", "--device", "cpu")
+    # The first occurrence of each label, in order.
     labels = list(dict.fromkeys(re.findall(r"INFO (encode|encode queries|search): +\d+%", done.stderr)))
     assert labels == ["encode", "encode queries", "search"]
     for label in labels:
@@ -135,6 +137,7 @@ def test_a_task_moves_its_bar_by_shares(caplog: pytest.LogCaptureFixture) -> Non
     caplog.set_level("INFO")
     with progress(total=8, label="work") as bar:
         assert list(bar.follow(map(compute, [2, 6]), [2, 6])) == [2, 6]
+    # The first task is a quarter of the work: it is half done at 12 %.
     percentages = [int(line.split("%")[0].split()[-1]) for line in caplog.messages]
     assert percentages == [0, 12, 25, 62, 100]
 

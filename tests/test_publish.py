@@ -100,11 +100,13 @@ def test_what_is_published_is_a_release_that_passes_check(hub: Hub, publish: Pub
 
 def test_a_lost_answer_or_anothers_commit_leaves_one_commit(hub: Hub, publish: Publish) -> None:
     repo = hub.create(REPO)
+    # The hub answers 412 if another commit was made since the files were listed.
     hub.fail("POST", "/commit/", 412, times=1)
     error_line = error_of(publish(code=1))
     assert f"{hub.url} (HF_ENDPOINT) received another commit" in error_line
     assert "set HF_ENDPOINT" not in error_line
     assert len(repo.commits) == 1
+    # The commit is made, but its answer is lost.
     hub.fail("POST", "/commit/", "lose", times=1)
     assert "cannot be reached, or broke the connection" in error_of(publish(code=1))
     publish()

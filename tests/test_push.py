@@ -74,7 +74,7 @@ def test_only_files_of_the_checkpoint_are_pushed(hub: Hub, call: Command, checkp
     assert [commit.message.split()[0] for commit in repo.commits] == ["initial", "dual-tiny"]
     assert not repo.private
     pushed_names = set(repo.files)
-    assert pushed_names == {*whole(checkpoint), "README.md", MANIFEST, ".gitattributes"}
+    assert pushed_names == set(whole(checkpoint)) | {"README.md", MANIFEST, ".gitattributes"}
     assert {"recipe.json", "training.json", "loss.png", "modules.json"} < pushed_names
     for part in ("optimizer", "training_args", "trainer_state", "model.py", "lock", "runs/", "checkpoint-"):
         assert not [name for name in pushed_names if part in name]
@@ -123,12 +123,13 @@ def test_a_model_of_data_of_other_terms_has_another_license(hub: Hub, call: Comm
 
 
 def test_a_push_replaces_the_earlier_files(hub: Hub, call: Command, checkpoint: Path, checkpoints: Path) -> None:
+    # A file that somebody else put into the repository.
     hub.create(REPO, "model").commits[-1].files["NOTES.md"] = Blob(b"mine", False)
     push(call, checkpoint)
     names_before = set(files(hub))
     result = push(call, checkpoints / "cross")
     names = set(files(hub))
-    assert names == {*whole(checkpoints / "cross"), "README.md", MANIFEST, ".gitattributes", "NOTES.md"}
+    assert names == set(whole(checkpoints / "cross")) | {"README.md", MANIFEST, ".gitattributes", "NOTES.md"}
     assert names_before - names  # the router's
     assert "keeps 1 foreign files: NOTES.md" in result.stderr
 
@@ -144,7 +145,7 @@ def test_a_file_that_the_repository_ignores_is_an_error(hub: Hub, call: Command,
 def test_a_folder_that_is_no_checkpoint_is_refused(hub: Hub, call: Command, checkpoint: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     assert "not a checkpoint (no recipe.json); make one by" in error_of(push(call, tmp_path / "empty", code=1))
-    for path in [*checkpoint.rglob("*.safetensors")]:
+    for path in list(checkpoint.rglob("*.safetensors")):
         path.unlink()
     assert "not a checkpoint (no model.safetensors with its config)" in error_of(push(call, checkpoint, code=1))
     assert not hub.requests
@@ -242,6 +243,7 @@ def test_pull_replaces_a_checkpoint_by_a_newer_or_an_older_one(
 def test_a_broken_pull_is_resumed(hub: Hub, call: Command, checkpoint: Path, tmp_path: Path, action: int | str) -> None:
     push(call, checkpoint, "--create")
     out = tmp_path / "new" / "out"
+    # The other files arrive before the tokenizer fails.
     hub.fail("GET", r"/resolve/.*tokenizer\.json$", action)
     assert "complete files are not fetched again" in error_of(call("pull", REPO, "--out", out, code=1))
     assert not out.exists()

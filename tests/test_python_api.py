@@ -117,10 +117,12 @@ def test_bm25_runs_are_those_of_the_command_line(release: Path, bm25_path: Path)
 def test_dense_runs_are_those_of_the_command_line(release: Path, tmp_path: Path, prompted_model: Path) -> None:
     run_path = tmp_path / "dense.run"
     words = ["run", prompted_model, "--release", release, "--top-k", 4, "--out", run_path, "--query-prompt", "查："]
-    run("baselines", *words, *ON_CPU)
+    words += ON_CPU
+    run("baselines", *words)
     check_against_run(run_path, prompted_model, release, query_prompt="查：", **CPU)
     loaded_model = SentenceTransformer(str(prompted_model), device="cpu")
     check_against_run(run_path, loaded_model, release, query_prompt="查：")
+    # The prompt of one call does not stay in the model.
     assert loaded_model.prompts["query"] == "问："
 
 
@@ -130,7 +132,8 @@ def test_dense_re_rankings_are_those_of_the_command_line(
     run_path = tmp_path / "two.run"
     words = ["rerank", "--release", release, "--top-k", 4, "--out", run_path, "--run", bm25_path]
     words += ["--model", prompted_model, "--query-prompt", "查："]
-    run("baselines", *words, *ON_CPU)
+    words += ON_CPU
+    run("baselines", *words)
     check_against_run(run_path, prompted_model, release, run=bm25_path, query_prompt="查：", **CPU)
     loaded_model = SentenceTransformer(str(prompted_model), device="cpu")
     check_against_run(run_path, loaded_model, release, run=bm25_path, query_prompt="查：")
@@ -143,7 +146,8 @@ def test_re_rankings_of_a_cross_encoder_are_those_of_the_command_line(
     run_path = tmp_path / "ce.run"
     cross = write_cross(tmp_path / "cross")
     words = ["rerank", "--release", release, "--top-k", 4, "--out", run_path, "--run", bm25_path, "--model", cross]
-    run("baselines", *words, *ON_CPU)
+    words += ON_CPU
+    run("baselines", *words)
     check_against_run(run_path, str(cross), release, run=bm25_path, **CPU)
     check_against_run(run_path, cross, release, run=run_in(bm25_path), **CPU)
 

@@ -40,6 +40,7 @@ def as_pairs(run: dict[str, dict[str, float]]) -> dict[str, list[tuple[str, floa
 
 
 def as_numpy(run: dict[str, dict[str, float]]) -> dict[Any, dict[Any, Any]]:
+    """Return a run whose ids and scores are NumPy's."""
     numpy_run: dict[Any, dict[Any, Any]] = {}
     for query_id, scores in run.items():
         numpy_run[np.str_(query_id)] = {np.str_(passage_id): np.float32(score) for passage_id, score in scores.items()}
@@ -193,6 +194,7 @@ def test_wrong_calls_are_one_error(release: Path, tmp_path: Path) -> None:
 
 
 def test_an_open_release_that_was_replaced_is_not_searched(release: Path, tmp_path: Path) -> None:
+    # The handle stays open while the directory is replaced.
     opened = open_release(release)
     search("bm25", opened)  # the texts and the index are now in the cache
     rows = tables()

@@ -28,6 +28,7 @@ EARLIER, WET = QUESTIONS["dev"]
 
 @pytest.fixture
 def release(tmp_path: Path) -> Path:
+    """Write a release with the configs of Section 2.3."""
     return make_release(tmp_path / "release", quality_tables())
 
 
@@ -79,9 +80,9 @@ def write_negatives(path: Path, negatives: dict[str, str]) -> Path:
 
 
 def test_bm25_and_mine_take_the_removed_questions_alone(release: Path, tmp_path: Path, own_cache: None) -> None:
-    similar = ["--release", release, "--queries", "train-similar", "--split", "train"]
-    run("baselines", "bm25", *similar, "--out", tmp_path / "similar.run", "--index", tmp_path / "index")
-    run("baselines", "mine", *similar, "--run", tmp_path / "similar.run", "--out", tmp_path / "similar.jsonl")
+    inputs = ["--release", release, "--queries", "train-similar", "--split", "train"]
+    run("baselines", "bm25", *inputs, "--out", tmp_path / "similar.run", "--index", tmp_path / "index")
+    run("baselines", "mine", *inputs, "--run", tmp_path / "similar.run", "--out", tmp_path / "similar.jsonl")
     rankings = read_run(tmp_path / "similar.run").rankings
     assert list(rankings) == [md5(SIMILAR)]
     ranking = rankings[md5(SIMILAR)]
@@ -172,6 +173,7 @@ IDS_OF_90 = [md5(text) for text in TEXTS_OF_90]
 
 @pytest.fixture
 def large(tmp_path: Path) -> Path:
+    """Write a release of 90 passages in three shards."""
     return make_release(tmp_path / "release", tables(TEXTS_OF_90), rows_per_shard=40)
 
 
@@ -183,6 +185,7 @@ def add_samples(large: Path, out: Path, *words: Any) -> list[dict[str, Any]]:
 
 
 def sampled_ids(release: Path, config: str) -> list[str]:
+    """Return the passage ids of a sample."""
     ids: list[str] = open_release(release).table(config, "corpus")["_id"].to_pylist()
     return ids
 
@@ -311,8 +314,8 @@ def nano(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Nano:
         run_paths = []
         for number, rankings in enumerate(nano_rankings(hit_count)):
             run_paths.append(write_ranking(tmp_path / f"{number}.run", rankings))
-        words = ["samples", "--release", release, "--nano", "--extract", "--hard", *run_paths, "--seed", seed]
-        done = run("builders", "add", *words, "--out", out, "--format", "json")
+        words = ["samples", "--release", release, "--out", out, "--nano", "--extract", "--format", "json"]
+        done = run("builders", "add", *words, "--seed", seed, "--hard", *run_paths)
         figures: dict[str, Any] = json.loads(done.stdout)
         return figures
 
@@ -394,7 +397,7 @@ def test_other_tools_read_a_nano_release(nano: Nano, tmp_path: Path) -> None:
     release = open_release(tmp_path / "nano")
     texts = release.texts("corpus", "corpus")
     queries = release.texts("queries", "dev")
-    write_dual(tmp_path / "model", 1, "cosine", None, None, texts=[*texts.values(), *queries.values()])
+    write_dual(tmp_path / "model", 1, "cosine", None, None, texts=list((texts | queries).values()))
     code = block("sentence-transformers", "python").replace("RELEASE", str(tmp_path / "nano"))
     variables: dict[str, Any] = {}
     exec(code.replace("MODEL", str(tmp_path / "model")), variables)

@@ -64,13 +64,15 @@ def bigrams(text: str) -> list[str]:
 
 
 def _split_text(text: str, split_rest: Callable[[str], list[str]], *, single_letters: bool) -> list[str]:
-    """Return the tokens of a text. ``split_rest`` splits Chinese, ASCII and numbers.
+    """Return the tokens of a text. ``split_rest`` splits the runs of the kind ``rest``: Chinese, ASCII, numbers, signs.
 
-    In other scripts without spaces, the tokens are single letters (``single_letters``), else pairs of letters.
+    A run of the kind ``letters`` is one token. In a run of the kind ``unspaced``, the tokens are single letters if
+    ``single_letters`` is true, else pairs of letters.
     """
-    plain = plain_text(text)
-    if plain is not None:
-        return split_rest(plain)
+    unsplit_text = plain_text(text)
+    if unsplit_text is not None:
+        return split_rest(unsplit_text)
+    # The text may have other scripts, so it is split into runs.
     tokens: list[str] = []
     for run in text_runs(text):
         if run.kind == "letters":

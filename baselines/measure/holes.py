@@ -122,7 +122,7 @@ def _subtract_means(best: Means, plain: Means) -> Means:
 
 
 def _means(rankings: Rankings, qrels: Qrels, by_query: ByQuery) -> Means:
-    """Return the means of the official keys, which follow from the rankings, and of the measures in ``by_query``."""
+    """Return the means of the paper's three measures, computed from the rankings, and of the values in ``by_query``."""
     official_means = measures.official(rankings, qrels)
     return {
         "official": {name: official_means[name] for name in PAPER.values()},

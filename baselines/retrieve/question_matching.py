@@ -86,18 +86,25 @@ def open_question_model(
 
 
 def score_question_pairs(model: Retriever | rerankers.Reranker, pairs: Sequence[tuple[str, str]]) -> list[float]:
-    """Return the score of each pair of questions, from 0 to 1."""
+    """Return the score of each pair of questions, from 0 to 1.
+
+    For a dual-encoder with cosine similarity, the score is the cosine, and 0 if the cosine is negative. For a
+    re-ranker, the score is the sigmoid of the logit: the probability that a cross-encoder predicts.
+    """
     device = model.work.devices[0]
     if isinstance(model, rerankers.Reranker):
-        model.about()  # checks the model
+        # about() opens and checks the model. For example, a model whose scores change with the padding is refused.
+        model.about()
         return [probability(logit) for logit in model.score(pairs, device)]
     # Each distinct question is encoded once.
     questions = list(dict.fromkeys(itertools.chain.from_iterable(pairs)))
     vectors = dict(zip(questions, model.encoder(device, "query").encode(questions), strict=True))
     scores = []
     for first, second in pairs:
-        (cosine,) = cosines(vectors[second][None], vectors[first])
-        scores.append(cosine)
+        # cosines() compares a matrix with a vector. Here, the matrix has one row.
+        second_as_matrix = vectors[second][np.newaxis]
+        pair_cosines = cosines(second_as_matrix, vectors[first])
+        scores.append(pair_cosines[0])
     return scores
 
 

@@ -215,7 +215,9 @@ def _train_model(
     set_seed(job.recipe.train.seed)
     trainer = make_trainer(job, start, batches, states_folder, device)
     monitor = Monitor(trainer, data.evaluate, job.recipe.train.evaluations)
-    state_folder, monitor.seconds = last_state(states_folder, job.world)
+    state_folder, seconds_until_state = last_state(states_folder, job.world)
+    # The training time includes the time until the state.
+    monitor.seconds = seconds_until_state
     trainer.add_callback(monitor)
     if state_folder:
         # The folder's name ends with the number of the step.

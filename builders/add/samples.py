@@ -342,6 +342,7 @@ def _write_part(
 
 
 def _write_passages(draft: Draft, release: Release, passage_ids: Sequence[str]) -> None:
+    """Write the passages with these ids, and their length statistics. Config and split are both named ``corpus``."""
     writer = draft.writer(_CORPUS, _CORPUS)
     lengths = LengthCounter()
     with progress(total=len(passage_ids), unit="passage", label="extract") as bar:

@@ -215,13 +215,14 @@ def _paragraphs(source: Source) -> Iterator[Paragraph]:
 def _lines(source: Source) -> Iterator[tuple[int, str, int]]:
     """Yield (line, text, bytes since the previous text) for the lines that are not blank. Only ``\\n`` ends a line.
 
-    Raises :class:`InputError` with the line for text that is not UTF-8.
+    The number of bytes moves a progress bar. Raises :class:`InputError` with the line for text that is not UTF-8.
     """
     byte_count = 0
     with open_bytes(source) as stream:
         for line_number, line in numbered_lines(stream, source.shown):
             byte_count += len(line)
             try:
+                # Joined files may have a byte order mark in any line.
                 text = line.removeprefix(BOM).decode().strip()
             except UnicodeDecodeError:
                 raise InputError(describe_encoding(line), path=source.shown, line=line_number) from None

@@ -483,11 +483,12 @@ def check_sizes(survey_tables: Survey, counted_stats: dict[str, Any]) -> Iterato
 def _compare_sizes(
     where: str, sizes: Mapping[str, Any], paper_sizes: Mapping[str, Any], level: str
 ) -> Iterator[Finding]:
+    """Yield a finding for each size that differs from the paper's. Sizes that the paper lacks are not compared."""
     for key in ("queries", "positive_passages", "passages"):
         size = sizes.get(key)
         if size is not None and key in paper_sizes and size != paper_sizes[key]:
             what = f"{size:,} {key.replace('_', ' ')}; the paper has {paper_sizes[key]:,}"
-            yield Finding("split-sizes", where, 1, what, level=level)
+            yield Finding("split-sizes", where, count=1, what=what, level=level)
 
 
 def check_stats(survey_tables: Survey, counted_stats: dict[str, Any]) -> Iterator[Finding]:

@@ -198,7 +198,10 @@ def shell_call() -> Iterator[None]:
 
 
 def plain_parameters(signature: inspect.Signature) -> list[inspect.Parameter]:
-    """Return the parameters of a verb's function with types that people can read."""
+    """Return the parameters of a verb's function, with plain types instead of the option types and their markers.
+
+    For example, a path is ``str | Path``, and an option with choices is ``Literal[choices]``.
+    """
     plain = []
     for parameter in signature.parameters.values():
         plain_annotation = read_option(parameter).plain_annotation()

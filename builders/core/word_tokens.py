@@ -198,10 +198,11 @@ def _normalised_parts(text: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def normalised_ends(text: str) -> list[int | None]:
-    """Return, for each number of characters of the text in NFKC, the number of characters of the text.
+    """Return, for each position in the NFKC form of the text, the position in the text.
 
-    None means that the position is within a character of the text, or within characters that NFKC composes. For
-    example, the text 1㈱2 is 1(株)2 in NFKC, and its ends are 0, 1, None, None, 2, 3.
+    A position is the number of characters before it. None means that the position is within a character of the text,
+    or within characters that NFKC composes. For example, the text 1㈱2 is 1(株)2 in NFKC, and its ends are 0, 1, None,
+    None, 2, 3.
     """
     normalised = unicodedata.normalize("NFKC", text)
     if normalised == text:
@@ -210,7 +211,8 @@ def normalised_ends(text: str) -> list[int | None]:
     pieces = [unicodedata.normalize("NFKC", character) for character in text]
     units = list(text)
     if "".join(pieces) != normalised:
-        # Some neighbours are composed. ASCII, Chinese and signs end a unit, unless an odd character follows.
+        # Some neighbours are composed, so they are normalised together, as a unit. A unit is a run of characters that
+        # match _NEEDS_CARE with the character before the run, or any other single character.
         units = re.findall(f".?{_NEEDS_CARE.pattern}+|.", text, re.DOTALL)
         pieces = [unicodedata.normalize("NFKC", unit) for unit in units]
     # Only the last character of a unit's normalised form has an end in the text.

@@ -126,10 +126,11 @@ class Output:
         return ids
 
     def blocks(self, file_name: str, blocks: Blocks, total: int | None = None, bar: Any = None) -> None:
-        """Write a file from blocks of bytes, with a progress bar.
+        """Write a file from (number of rows, bytes) pairs, with a progress bar.
 
-        ``total`` is the largest number of rows that the file can have, or None if it is unknown. ``bar`` is an open bar
-        that the blocks move themselves (default: a bar that counts written rows).
+        ``total`` is the largest number of rows that the file can have, or None if it is unknown. If ``bar`` is given,
+        the producer of ``blocks`` moves this open bar, so no second bar is shown. Otherwise, a new bar counts written
+        rows.
         """
         if bar is not None:
             self._write_blocks(file_name, blocks)

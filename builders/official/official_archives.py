@@ -138,7 +138,10 @@ def _find_files(archive: Path, work: Path) -> list[OfficialFile]:
 def _unpack_members(
     archive: Path, stream: IO[bytes] | gzip.GzipFile, file: IO[bytes], work: Path
 ) -> Iterator[OfficialFile]:
-    """Unpack the official files of a tar. ``stream`` is ``file`` or, for a tar.gz, its decompressed content."""
+    """Unpack the official files of a tar. ``stream`` is ``file`` or, for a tar.gz, its decompressed content.
+
+    The progress bar counts the bytes of ``file``, which are compressed in a tar.gz.
+    """
     with (
         progress(total=archive.stat().st_size, unit="B", label=archive.name) as bar,
         tarfile.open(fileobj=stream, mode="r:", tarinfo=_Header, errors="replace") as tar,
@@ -161,15 +164,18 @@ def _unpack_members(
                 block = member.read(_COPY_BYTES)
                 while block:
                     unpacked_file.write(block)
+                    # Moves the bar to the position in the archive.
                     bar.update(file.tell() - bar.n)
                     block = member.read(_COPY_BYTES)
             yield OfficialFile(name, f"{archive}!{name}", archive, path, role)
-        # tarfile also accepts a tar that is cut short between two members.
+        # tarfile also accepts a tar that is cut short between two members. In a plain tar, only the missing block of
+        # zeros shows the cut. In a tar.gz, gzip finds the cut below.
         if stream is file:
             file.seek(tar.offset)
             if file.read(_TAR_BLOCK) != bytes(_TAR_BLOCK):
                 raise tarfile.ReadError("no end-of-archive block")
-        while stream.read(_COPY_BYTES):  # reads to the end, where gzip verifies its checksum
+        # Read to the end, where gzip verifies its checksum.
+        while stream.read(_COPY_BYTES):
             bar.update(file.tell() - bar.n)
 
 

@@ -406,7 +406,7 @@ def _read_trec_run(run_path: Path) -> pa.Table:
 
 def _read_blocks(run_path: Path) -> Iterator[bytes]:
     """Yield blocks of complete lines. The last line may lack its end."""
-    rest = b""  # the begin of a line
+    rest = b""  # the beginning of a line whose end is not yet read
     with open_text(run_path) as file:
         data = file.read(_BLOCK_BYTES)
         while data:

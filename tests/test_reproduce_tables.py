@@ -231,7 +231,7 @@ def test_nothing_of_the_page_is_fetched_or_run(here: Path, bad: str) -> None:
     for row, mark in zip(report["rows"], ("OK", "close", "not comparable"), strict=False):
         row |= {"title": bad, "published_by": bad, "mark": mark, "why": [bad]}
     names = ("MRR@10", "Recall@1", "Recall@50", "nDCG@10", "R@10")
-    own_run: dict[str, Any] = {"model": bad, "place": ("other", "dev", bad), "passages": 3}
+    own_run: dict[str, Any] = {"model": bad, "table_key": ("other", "dev", bad), "passages": 3}
     own_run |= {"figures": dict.fromkeys(names, 1.0), "intervals": dict.fromkeys(names, (0.0, 2.0))}
     content = page(report, board(read_leaderboard(), [own_run]), {})
     parsed_page = Seen(content)

@@ -263,7 +263,7 @@ _SIZED_CONFIGS: dict[str, Declaration] = {
     r"restrain-([1-9]\d*[KM]?)-extrapolation": Declaration(
         columns="qrels",
         splits=("train",),
-        description="Judgments of {} training queries far from test queries",
+        description="Judgments of {} training queries far from the test queries",
     ),
     r"resttest-bucket([1-9]\d*)": Declaration(
         columns="qrels",
@@ -403,11 +403,11 @@ _KEY_DIGITS = 16  # hex digits of hashes in names
 _MOST_FAILURES = 5  # maximum number of successive requests without a byte
 _FIRST_PAUSE = 1.0  # seconds before the second request; each further pause is twice as long
 _LONGEST_PAUSE = 60
-_TIMEOUT_SECONDS = 60.0  # seconds without a byte; the whole download may take longer
+_TIMEOUT_SECONDS = 60.0  # without a byte; the whole download may take longer
 
 # Reading the archive.
 _LONGEST_RECORD_BYTES = 64 << 20  # maximum bytes of a line of JSON
-# Maximum bytes after decompression; the collection has about 8 GB.
+# After decompression; the collection has about 8 GB.
 _LARGEST_CONTENT_BYTES = 64 << 30
 _MOST_MEMBERS = 1000
 _LISTED_MEMBERS = 9  # names that an error lists

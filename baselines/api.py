@@ -153,7 +153,7 @@ def search(
     release: AnyRelease,
     split: AnySplit = "dev",
     *,
-    top_k: TopK = 50,
+    top_k: TopK = _TOP_K,
     run: AnyRun | None = None,
     query_prompt: str | None = None,
     passage_prompt: str | None = None,

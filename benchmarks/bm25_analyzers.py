@@ -154,7 +154,7 @@ def main() -> None:
         for named_source in args.sets:
             title, _, source = named_source.partition("=")
             rows.append(evaluate_set(title, source, work, seed=args.seed, with_mteb=args.mteb))
-            # Written after each set, because a set can take hours.
+            # The file is written after each set, because a set can take hours.
             write_json(args.json, machine("numba", "rjieba") | {"seed": args.seed, "rows": rows})
     report(rows)
 

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +30,14 @@ def index_ours(folder: Path, index: Path, threads: int) -> None:
     from baselines.bm25.engine_numba import write_index
 
     passage_count = passages_of(folder)
-    id_blocks = []  # the ids are the numbers of the passages, in blocks as large as the files
-    for start in range(0, passage_count, ROWS):
-        passage_numbers = range(start, min(start + ROWS, passage_count))
-        id_blocks.append(pa.array(map(str, passage_numbers)))
-    write_index(index, texts_of(folder), id_blocks, threads)
+
+    def id_blocks() -> Iterator[Any]:
+        """Yield the ids, which are the numbers of the passages, in blocks as large as the files."""
+        for start in range(0, passage_count, ROWS):
+            passage_numbers = range(start, min(start + ROWS, passage_count))
+            yield pa.array(map(str, passage_numbers))
+
+    write_index(index, texts_of(folder), id_blocks(), threads)
 
 
 def index_lucene(folder: Path, index: Path, threads: int) -> None:

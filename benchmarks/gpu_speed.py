@@ -332,7 +332,8 @@ def training(setting: Setting) -> Rows:
         def run_e5(title: str, *values: str) -> None:
             run(f"e5-small, {title}", "de-bm25-neg", Texts(real_rows), setting.model, *e5_values, *values)
 
-        dual, cross = Texts(dual_rows), Texts(cross_rows)
+        dual = Texts(dual_rows)
+        cross = Texts(cross_rows)
         run(
             "official-de, 32 rows at once",
             "official-de",

@@ -41,9 +41,8 @@ _OPERATIONS_PER_WEIGHT = 6  # of a token: 2 in the forward pass and 4 in the bac
 
 def rows_per_second(recipe: Recipe, start: Path, pairs: Pairs, passages: Passages, states: Path, batches: int) -> float:
     """Load some batches of a recipe's training. Return the rows per processor second."""
-    rows: Any = CrossRows(pairs, passages)
-    if recipe.model.kind == "dual":
-        rows = DualRows(pairs, passages, recipe.data.rows)
+    is_dual = recipe.model.kind == "dual"
+    rows: Any = DualRows(pairs, passages, recipe.data.rows) if is_dual else CrossRows(pairs, passages)
     row_order = Batches(rows, recipe.train.batch, _EPOCHS, 0)
     trainer = trainer_of(recipe, rows, row_order, start, states, "cpu")
     loader = iter(trainer.get_train_dataloader())

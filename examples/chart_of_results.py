@@ -1,6 +1,8 @@
 """Draw the results of several runs as a chart with 95 % intervals.
 
-python examples/chart_of_results.py --release build/sample --out build/examples/chart.png
+    python examples/chart_of_results.py --release build/sample --out build/examples/chart.png
+
+The systems are BM25 on words, on characters, and on words and bigrams.
 """
 
 import argparse

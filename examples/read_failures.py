@@ -1,6 +1,8 @@
 """Read the questions that a system fails: no positive passage is among the best 10.
 
-python examples/read_failures.py --release build/sample
+    python examples/read_failures.py --release build/sample
+
+The system is BM25. Replace the line with ``search`` by your own run or model.
 """
 
 import argparse
@@ -20,9 +22,9 @@ query_texts = release.queries("dev")
 judgments = release.qrels("dev")
 
 failed_ids = [query_id for query_id, values in measures.per_query().items() if values["MRR@10"] == 0]
-print(f"{len(failed_ids)} of {len(run)} questions have no positive passage among the best 10")
+print(f"{len(failed_ids)} of {len(judgments)} questions have no positive passage among the best 10")
 for query_id in failed_ids:
-    best_id = next(iter(run[query_id]), None)
+    best_id = next(iter(run.get(query_id, {})), None)  # a run may lack a question
     positive_id = next(iter(judgments[query_id]))
     print(f"\n{query_texts[query_id]}")
     print(f"  best hit: {passages[best_id][:60] if best_id else '(none)'}")

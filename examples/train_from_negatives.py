@@ -29,8 +29,13 @@ rows = []
 for query_id, hits in search("bm25", release, "train", top_k=20).items():
     negative_ids = [passage_id for passage_id in hits if passage_id not in positives[query_id]]
     for positive_id, negative_id in zip(positives[query_id], negative_ids, strict=False):
-        texts = (query_texts[query_id], passages[positive_id], passages[negative_id])
-        rows.append(dict(zip(("query", "positive", "negative"), texts, strict=True)))
+        rows.append(
+            {
+                "query": query_texts[query_id],
+                "positive": passages[positive_id],
+                "negative": passages[negative_id],
+            }
+        )
 print(f"{len(rows)} training rows")
 
 model = SentenceTransformer(options.start, device="cpu")

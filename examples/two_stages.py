@@ -1,6 +1,8 @@
 """Search in two stages on a laptop: BM25 finds 50 passages, and a cross-encoder re-orders the best 20.
 
-python examples/two_stages.py --reranker BAAI/bge-reranker-base --release build/sample
+    python examples/two_stages.py --reranker BAAI/bge-reranker-base --release build/sample
+
+The program prints the time per query, which grows with the number of re-ordered passages.
 """
 
 import argparse

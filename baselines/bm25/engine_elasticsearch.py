@@ -140,9 +140,9 @@ class ElasticsearchIndex(Index):
                     score, corpus_id = hit["sort"]
                     hits.append((corpus_id, float(score)))
                 hits_by_query[number], is_settled = _settle_ties(hits, top_k)
-                has_further_hits = len(hits) == size < _WINDOW
+                may_have_further_hits = len(hits) == size < _WINDOW
                 # Further passages may tie with the last hit.
-                if not is_settled and has_further_hits:
+                if not is_settled and may_have_further_hits:
                     sizes[number] = min(4 * size, _WINDOW)
                 else:
                     del sizes[number]

@@ -319,9 +319,8 @@ class NumbaIndex(Index):
         self._lists = files["lists"]
         # Passages without a token count neither for idf nor for the average length, as in Lucene.
         self.passages, self._passages_with_tokens, token_count = map(int, files["tokens"])
-        relative_lengths = LENGTHS * max(1, self._passages_with_tokens) / max(1, token_count)
-        # BM25's norm by code of a passage's length.
-        norms = k1 * (1 - b + b * relative_lengths)
+        # BM25's norm by code of a passage's length. Another order of the factors may change the last bit.
+        norms = k1 * (1 - b + b * LENGTHS * max(1, self._passages_with_tokens) / max(1, token_count))
         # The saturated count of each pair, as an integer with _SHARE fractional bits.
         pairs = files["pairs"]
         counts = pairs >> _CODE_BITS

@@ -211,7 +211,7 @@ class Passages:
 
 
 def _hash_ids(ids: Sequence[str]) -> npt.NDArray[np.uint64]:
-    """Return the first 64 bits of each id's BLAKE2b hash."""
+    """Return each id's BLAKE2b hash of 64 bits."""
     digests = [hashlib.blake2b(corpus_id.encode(), digest_size=8).digest() for corpus_id in ids]
     return np.frombuffer(b"".join(digests), np.uint64)
 
@@ -256,12 +256,13 @@ def expect_ids_once(release: Release, config: str, split: str = "corpus") -> npt
     """Return the 64-bit hashes of a config's ids. Raises :class:`InputError` if an id is repeated.
 
     Ids with equal hashes count as equal. Among 8 million different ids, the probability of equal hashes is 1 in
-    600,000. Memory holds 16 bytes per row.
+    600,000. Memory holds 24 bytes per row: the hashes, their order, and the sorted hashes.
     """
     hash_parts = [_hash_ids([])]  # concatenate needs at least one array
     for batch in release.batches(config, split, ["_id"]):
         hash_parts.append(_hash_ids(batch.column("_id").to_pylist()))
     id_hashes = np.concatenate(hash_parts)
+    del hash_parts  # 8 bytes per row, while the sort needs memory
     # Equal ids have equal hashes, which are neighbours when sorted. The sort is stable, so the earlier row comes first.
     order = np.argsort(id_hashes, kind="stable")
     sorted_hashes = id_hashes[order]

@@ -50,13 +50,13 @@ def pull_model(
     from builders.core.folders import check_output, replace_directory, work_beside
     from builders.core.results import Report
 
-    # A branch may move during the download, so its commit is fetched.
     directory = check_output(out, "a checkpoint", RECIPE)
     api = HfApi()
+    # A branch may move during the download, so its commit is fetched.
     with clear_errors(repo, api.endpoint, "model", "download"):
         commit = commit_in(api.repo_info(repo, revision=revision), repo)
     log.info("%s at %s", repo, commit)
-    # May have files of this commit from an earlier run.
+    # The folder may have files of this commit from an earlier run.
     with work_beside(directory, commit) as folder:
         fetch_checkpoint(repo, commit, folder)
         open_checkpoint(folder)  # raises an error for a damaged checkpoint

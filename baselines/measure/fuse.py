@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 _SMALLEST_STEP = 1e-6
-# Of the number of steps, because 1 / 0.1 need not be a whole number of floats.
+# Tolerance for the number of steps, because 1 / step may differ from a whole number, for example for step 1 / 49.
 _STEP_TOLERANCE = 1e-9
 
 

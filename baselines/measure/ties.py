@@ -122,7 +122,7 @@ def positive_blocks(ranking: Sequence[str], scores: Values, positives: Mapping[s
     grades_by_block: dict[int, list[int]] = {}
     for position, passage_id in enumerate(ranking):
         if passage_id in positives:
-            # The last block that begins at or before it.
+            # The last block that begins at or before this position.
             block_number = bisect.bisect_right(begins, position) - 1
             grades_by_block.setdefault(block_number, []).append(positives[passage_id])
     blocks = []

@@ -131,9 +131,7 @@ def report_extrapolation(
 
     figures = []
     for set_name, folds in folds_by_set.items():
-        for row in _rows(do, selection):
-            if row.name not in row_names:
-                continue
+        for row in rows:
             fold_values = []
             for fold in folds:
                 fold_values.append([_values(release, runs[row.name, side.training_config], side) for side in fold])

@@ -236,6 +236,7 @@ def report_leaderboard(
     """
     if bool(runs) != bool(release_path):
         raise UsageError("runs and their release go together: --release DIR --leaderboard RUN...")
+    published = read_leaderboard()
     own_runs = []
     if release_path:
         release = open_release(release_path)
@@ -244,7 +245,6 @@ def report_leaderboard(
         warn_of_origins(opened_runs, qrels, release, set_name="main", split=split)
         for run in opened_runs:
             own_runs.append(own_of(str(run.path), release, split, measure_run(run, qrels)))
-    published = read_leaderboard()
     tables = []
     for table in board(published, own_runs):
         if searched in (None, table["searched"]) or table["searched"] == OTHER:

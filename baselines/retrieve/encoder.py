@@ -333,7 +333,7 @@ def expected_tokens(byte_counts: npt.NDArray[np.int64], token_limit: int) -> npt
 
 
 def encode_queries(encoder: Any, query_texts: Sequence[str]) -> Any:
-    """Return ``encoder.encode(queries)`` of a :class:`Side`, with a bar."""
+    """Return ``encoder.encode(query_texts)`` of a :class:`Side`, with a bar."""
     with progress(total=len(query_texts), unit="query", label="encode queries") as bar, bar.task(len(query_texts)):
         return encoder.encode(query_texts)
 

@@ -52,7 +52,7 @@ _ROWS_PER_CONVERSION = 1 << 14  # rows converted per step: 50 MB in 32 bits at 7
 _NUMBERS_IN_CACHE = 1 << 17  # 1 MB in 64 bits, which fits into a CPU's cache
 _QUERIES_PER_PRODUCT = 256  # queries per matrix product of the second pass
 # Relative error of each product in a 32-bit sum (2^-23), doubled for safety.
-_ERROR_PER_PRODUCT = 2.0**-22
+ERROR_PER_PRODUCT = 2.0**-22
 # An engine selects twice the passages that are asked for, so second passes are rare.
 _CANDIDATES_PER_HIT = 2
 
@@ -210,14 +210,14 @@ def search(
     engine_scores, rows = candidates(passage_vectors, engines, candidate_count)
     scores = exact_scores(query_vectors, passage_vectors, rows)
     hit_count = min(top_k, scores.shape[1])
-    # Of each query's top_k.
+    # The lowest score of each query's top_k.
     lowest_scores = -np.partition(-scores, hit_count - 1, axis=1)[:, hit_count - 1]
 
     # Find the queries that may lack a passage, by the bound of the engines' errors. Engines divide the passages by a
     # power of two, so all scores that are compared with theirs are divided, too.
     longest_norm = float(np.ldexp(passage_vectors.longest, -passage_vectors.exponent))
     query_norms = np.sqrt(_squared_norms(widened(query_vectors)))
-    slack = passage_vectors.dim * _ERROR_PER_PRODUCT * query_norms * longest_norm
+    slack = passage_vectors.dim * ERROR_PER_PRODUCT * query_norms * longest_norm
     engine_lowest = np.ldexp(lowest_scores, -passage_vectors.exponent).astype(np.float32)
     has_all_passages = rows.shape[1] == passage_vectors.rows
     may_lack = (engine_scores[:, -1] + slack >= engine_lowest) & (not has_all_passages)

@@ -101,7 +101,7 @@ def cached_commit(model_name: str, revision: str = "") -> str | None:
     for file_name in _USUAL_FILES:
         try:
             cached_path = try_to_load_from_cache(model_name, file_name, revision=revision or None)
-        except ValueError:  # ``model`` is no valid name of a repository
+        except ValueError:  # ``model_name`` is no valid name of a repository
             return None
         if isinstance(cached_path, str):
             return Path(cached_path).parent.name  # .../snapshots/COMMIT/config.json

@@ -132,7 +132,7 @@ class Index:
         A block is a view of a mapped file, which is read on access. With ``chosen``, a block is a copy.
         """
         yielded_rows = 0
-        # Counts all rows of the files, while ``yielded_rows`` counts the chosen rows.
+        # ``block_start`` counts all rows of the files, and ``yielded_rows`` the chosen rows.
         block_start = 0
         for chunk in self.chunks:
             # Chunks are mapped one by one, so that pages of earlier chunks do not count as this process's memory.

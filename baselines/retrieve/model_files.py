@@ -58,7 +58,9 @@ def device_kind(device_option: str | None) -> str:
     """Return the kinds of the devices that ``--device`` selects: their numbers and their order change no result."""
     if device_option is None:
         return "default"
-    device_kinds = {device_name.partition(":")[0] for device_name in device_option.split(",")}  # cuda:1 is a cuda
+    device_kinds = {
+        device_name.partition(":")[0] for device_name in device_option.split(",")
+    }  # The kind of cuda:1 is cuda.
     return ",".join(sorted(device_kinds))
 
 

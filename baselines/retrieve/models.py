@@ -110,8 +110,10 @@ def _missing_weights(model: PreTrainedModel) -> list[str]:
         # A quantiser may replace weights after they were read. The new weights have no marks, and are not plain.
         is_plain = type(weight) is torch.nn.Parameter and weight.dtype in DTYPES.values()
         is_loaded = getattr(weight, "_is_hf_initialized", False) or (is_quantized and not is_plain)
+        if is_loaded:
+            continue
         is_ignored = any(re.search(pattern, weight_name) for pattern in ignored_patterns)
-        if not is_loaded and not is_ignored:
+        if not is_ignored:
             missing_names.append(weight_name)
     return missing_names
 

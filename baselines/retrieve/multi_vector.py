@@ -28,6 +28,7 @@ from sentence_transformers.util.similarity import maxsim
 
 from baselines.core.passages import Passages, Rows
 from baselines.retrieve.encoder import Halves, Side, encode_queries
+from baselines.retrieve.exact_search import ERROR_PER_PRODUCT
 from baselines.retrieve.index_files import Index
 from baselines.retrieve.model_kinds import kind_of_model
 from baselines.retrieve.models import expect_no, open_as, shorten
@@ -38,8 +39,6 @@ from builders.core.errors import InputError
 from builders.core.progress import progress
 
 _TOKENS = 1 << 17  # tokens of passages per step: 67 MB in 32 bits at 128 dimensions
-# Relative error of each product in a 32-bit sum (2^-23), doubled for safety.
-_ERROR_PER_PRODUCT = 2.0**-22
 # A passage can exceed the last of the best passages only if both scores are wrong by the largest error.
 _COMPARED_SCORES = 2
 # The vectors of all tokens, and the limits of each passage's vectors.
@@ -106,7 +105,7 @@ class MultiVector(Retriever):
         # Keep all passages that may be among the best, by the error bound of a 32-bit sum of products.
         summed_norms = np.array([float(vectors.norm(dim=1).sum()) for vectors in wide_queries])
         dimensions = query_encodings[0].shape[1]
-        slack = _COMPARED_SCORES * dimensions * _ERROR_PER_PRODUCT * summed_norms * index.longest
+        slack = _COMPARED_SCORES * dimensions * ERROR_PER_PRODUCT * summed_norms * index.longest
         best = Best(len(query_texts), top_k, slack)
 
         # Score all passages in 32 bits. Queries without tokens have no scores.

@@ -414,7 +414,7 @@ def _score_window(task: _WindowTask, device: str) -> list[list[float]]:
     def compute_scores() -> list[list[float]]:
         rounded_scores = []
         for group_scores in score_groups(job, device, query_groups):
-            # Nine digits identify 32 bits.
+            # Nine digits identify a 32-bit number.
             rounded_scores.append([float(f"{score:.9g}") for score in group_scores])
         return rounded_scores
 

@@ -68,7 +68,7 @@ class FaissEngine(Engine):
     def best(self) -> tuple[Floats, Rows]:
         self._heap.finalize()
         rows = self._heap.I
-        # FAISS gives an empty place the row -1 and the smallest finite score.
+        # FAISS gives an unused entry the row -1 and the smallest finite score.
         scores = np.where(rows < 0, -np.inf, self._heap.D).astype(np.float32)
         return scores, rows
 

@@ -404,7 +404,7 @@ def _write_scratch(recipe: Recipe, passages: Passages, folder: Path) -> None:
         hidden_dropout_prob=sizes.dropout,
         attention_probs_dropout_prob=sizes.dropout,
         max_position_embeddings=POSITIONS,
-        # Larger for narrower models.
+        # BERT's value, which is scaled up for narrower models.
         initializer_range=_BERT_WEIGHT_RANGE * (_BERT_WIDTH / sizes.hidden) ** 0.5,
     )
     BertForMaskedLM(config).save_pretrained(folder)

@@ -220,7 +220,7 @@ class _MaskTrainer(_SeededBatches, Trainer):
     pass
 
 
-# In one pass; two towers of BERT-base take 15.6 GiB in bf16 (benchmarks/gpu_speed.py).
+# Tokens in one pass; two towers of BERT-base take 15.6 GiB in bf16 (benchmarks/gpu_speed.py).
 TOKENS_ON_GPU = 32_768
 
 # The defaults of Paddle's Adam, which the official code uses. Paddle decouples weight decay, as AdamW does.
@@ -318,7 +318,7 @@ def dual_trainer(
     training_options = {**options, "ddp_find_unused_parameters": has_two_towers}
     args = SentenceTransformerTrainingArguments(**training_options, router_mapping=routes, prompts=prompts)
     trainer = _make_trainer(_DualTrainer, batches, model=model, args=args, train_dataset=rows, loss=loss)
-    # Gives the same tokens faster.
+    # This function gives the same tokens faster.
     trainer.data_collator.preprocess_fn = functools.partial(preprocess, model)
     if pass_tokens and not is_static(model):
         trainer.data_collator = functools.partial(_longest_first, trainer.data_collator)

@@ -89,7 +89,7 @@ def train_checkpoint(job: TrainingJob) -> Mapping[str, Any] | None:
             work_folder = stack.enter_context(work_beside(job.out))
             dependencies = {**job.about, "start_commit": job.commit}
             states_folder = stack.enter_context(states_kept(job.out, dependencies, anew=job.again))
-            # Removes damaged states before the other processes look for states.
+            # The first process removes damaged states before the other processes look for states.
             last_state(states_folder, job.world)
         if job.world > 1:
             from baselines.train.trainers import process_group

@@ -30,8 +30,8 @@ def with_options_of(
             if parameter.kind is not parameter.VAR_KEYWORD:
                 named_parameters.append(parameter)
         own_options = {parameter.name: read_option(parameter) for parameter in named_parameters}
-        # The options of the verbs, which the signature shows.
         hidden_names = {*own_options, *without, QUIET.name}
+        # The options of the verbs, which the signature shows.
         verb_parameters: dict[str, inspect.Parameter] = {}
         for verb_function in verbs:
             for name, parameter in inspect.signature(verb_function).parameters.items():

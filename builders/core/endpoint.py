@@ -19,7 +19,7 @@ from builders.core.reply_limits import ReplyLimits, in_daemon_threads, limit_rep
 from builders.core.typed import json_of
 
 LIMITS = ReplyLimits(seconds=120, size=16 << 20)  # of one answer
-_LONGEST_SECONDS = 86_400  # seconds; a larger number is probably milliseconds
+_LONGEST_SECONDS = 86_400  # a larger number is probably milliseconds
 _RETRIES = 5  # of one request
 _TOO_MANY_REQUESTS = 429
 _FIRST_SERVER_ERROR = 500

@@ -203,8 +203,8 @@ def _handle_signals() -> Iterator[None]:
 def _limit_cleanup() -> Iterator[None]:
     """End the process if the block runs for more than ``_CLEANUP_SECONDS`` seconds after a signal.
 
-    Python calls :func:`_stop` only between two instructions of the main thread, which may be inside a library for
-    minutes. The interpreter therefore also writes the number of each signal to a socket, which a thread reads.
+    Python calls :func:`_handle_stop` only between two instructions of the main thread, which may be inside a library
+    for minutes. The interpreter therefore also writes the number of each signal to a socket, which a thread reads.
     """
     if os.name == "nt":
         yield

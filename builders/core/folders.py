@@ -161,14 +161,14 @@ def build_once(folder: Path, is_complete: Callable[[], bool], build: Callable[[P
     return True
 
 
-def replace_directory(new_directory: Path, target: Path) -> None:
+def replace_directory(finished_folder: Path, target: Path) -> None:
     """Sync a finished directory to disk and rename it to ``target``, replacing an older directory.
 
     A kill between the two renames leaves no ``target``. The next :func:`work_beside` then restores the old directory.
     """
     target = real_path(target)
     # Everything is on disk before the renames, so that ``target`` never has incomplete files.
-    for folder_name, _, file_names in os.walk(new_directory):
+    for folder_name, _, file_names in os.walk(finished_folder):
         folder = Path(folder_name)
         for file_name in file_names:
             fsync(folder / file_name)
@@ -177,7 +177,7 @@ def replace_directory(new_directory: Path, target: Path) -> None:
     shutil.rmtree(old_output, ignore_errors=True)
     if target.exists():
         os.rename(target, old_output)
-    os.rename(new_directory, target)
+    os.rename(finished_folder, target)
     fsync(target.parent)
     if old_output.exists():
         log.info("replaced the earlier %s", target)

@@ -23,7 +23,7 @@ from builders.core.results import Report, Table
 from builders.core.typed import read_json
 
 OTHER_HUB = "; set HF_ENDPOINT to use a mirror or another hub"
-# The oldest models of the hub have no ORG/
+# The names of the hub's oldest models have no "ORG/".
 _MODEL_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)
 # Status codes of HTTP.
 _UNAUTHORIZED = 401

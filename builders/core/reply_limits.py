@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 SLOWEST = 1 << 10  # bytes a second; a slower upload or download is stopped
-_WINDOW_SECONDS = 30.0  # seconds in which a download must reach the slowest speed
+_WINDOW_SECONDS = 30.0  # in this time, a download must reach the slowest speed
 
 
 @dataclass(frozen=True)

@@ -193,8 +193,8 @@ def _normalised_parts(text: str) -> Iterator[tuple[str, list[str]]]:
                 yield letter, letter_pairs[max(0, letter_number - 1) : letter_number + 1]
         else:
             for word in words(run.text):
-                has_letter = any(map(str.isalnum, word))
-                yield word, [word.lower()] if has_letter else []
+                has_letter_or_digit = any(map(str.isalnum, word))
+                yield word, [word.lower()] if has_letter_or_digit else []
 
 
 def normalised_ends(text: str) -> list[int | None]:

@@ -51,7 +51,8 @@ def distinct(hits: list[Hit]) -> list[tuple[str, str]]:
     for passage_id, score in hits:
         if passage_id in scores:  # a repeated passage keeps its first score
             continue
-        # A score above the range of 32-bit floats becomes infinite here, and is replaced below.
+        # A score above the range of 32-bit floats becomes the largest float. A score below the range becomes -inf, and
+        # all scores of the query are replaced below.
         with np.errstate(over="ignore"):
             highest_score = np.nextafter(previous_score, np.float32(-np.inf))
             previous_score = min(np.float32(score), highest_score)

@@ -95,7 +95,7 @@ def convert(work: Work, official_files: list[OfficialFile]) -> None:
     training_files = by_role["dual"] + by_role["cross"]  # dual.train.tsv, cross.train.tsv
     if training_files:
         read_training(work, training_files, splits["train"])
-    # dev.retrieval.top50.res.tsv, dev.retrieval.top50.res.id_map.tsv.
+    # The official run is dev.retrieval.top50.res.tsv or dev.retrieval.top50.res.id_map.tsv.
     read_top50(work, by_role, splits["dev"])
     for split in splits.values():
         write_questions(work, split)

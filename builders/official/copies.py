@@ -39,6 +39,7 @@ from builders.store.published import published as paper_figures
 # No metadata such as dataset_infos.json.
 _DATA_NAME = re.compile(r"\.(jsonl(\.gz)?|parquet)$", re.IGNORECASE)
 _REPOSITORY = re.compile(r"([\w.-]{1,96}/[\w.-]{1,96})(?:/(.+))?")  # ORG/NAME, or ORG/NAME/PATH
+_LINES_PER_UPDATE = 1_000  # of the bar of a file of JSON lines
 _ROWS_PER_BATCH = 256  # a row with its passages can have 100 kB
 _PASSAGES_PER_BATCH = 4_096
 # C-MTEB's column names -> mteb's column names.
@@ -97,8 +98,11 @@ def _json_rows(path: Path, bar: Any = None) -> LocatedRows:
             content = line.removeprefix(BOM).rstrip(b"\r\n")
             if content.strip():
                 yield f"{path}:{line_number}", json_of(content, dict[str, Any], path, line_number)
-            if bar is not None:
+            # A file position costs as much as a short line, so the bar does not move with every line.
+            if bar is not None and line_number % _LINES_PER_UPDATE == 0:
                 bar.update(_bytes_read(stream) - bar.n)
+        if bar is not None:
+            bar.update(_bytes_read(stream) - bar.n)
 
 
 def _bytes_read(stream: IO[bytes]) -> int:

@@ -100,12 +100,13 @@ def lines_of(data: bytes) -> list[bytes]:
 def parse_tsv(data: bytes, role: str) -> tuple[dict[str, Texts], list[int]]:
     """Parse a block of a TSV into its columns of texts, by name, and its labels. ``role`` is a key of :data:`TSV`."""
     names = TSV[role]
-    # Lines are split as bytes, because str.splitlines() also splits at other characters.
+    # Only the encoding is checked here.
     try:
         str(data, "utf-8")
     except UnicodeDecodeError as error:
         message = f"not UTF-8: {error.reason}; {describe_encoding(data)}"
         raise BadLine(message, data.count(b"\n", 0, error.start)) from None
+    # Lines are split as bytes, because str.splitlines() also splits at other characters.
     rows = [line.split(b"\t") for line in lines_of(data)]
     for number, row in enumerate(rows):
         if len(row) != len(names):
@@ -130,6 +131,7 @@ Id = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{32}\Z")]
 
 def parse_pairs(data: bytes) -> list[bytes]:
     """Parse a block of ``id_map.tsv``. Return the ids of the queries and of the passages, 16 bytes each."""
+    # Lines are split as bytes, because str.splitlines() also splits at other characters.
     rows = [line.split(b"\t") for line in lines_of(data)]
     for number, row in enumerate(rows):
         if len(row) != 2 or not all(map(_ID.fullmatch, row)):

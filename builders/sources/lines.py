@@ -50,6 +50,7 @@ def _blocks_of(source: Source, block_bytes: int) -> Iterator[tuple[int, bytes]]:
         for read_bytes in iter(lambda: stream.read(block_bytes), b""):
             has_text = has_text or bool(read_bytes.strip())
             complete, line_end, remainder = read_bytes.rpartition(b"\n")
+            del read_bytes  # only the block that is yielded stays in memory
             if line_end:
                 complete = unfinished_line + complete + line_end
                 unfinished_line = remainder

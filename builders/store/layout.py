@@ -223,7 +223,9 @@ CONFIGS = (
     Config(TOLD_APART[1], QUERIES, ("dev", "test"), "Development and test queries that no training query resembles"),
     Config(BEFORE, QRELS, SPLITS, "Relevance judgments before people corrected them"),
     Config("restrain-SIZE-interpolation", QRELS, ("train",), "Judgments of {} training queries near the test queries"),
-    Config("restrain-SIZE-extrapolation", QRELS, ("train",), "Judgments of {} training queries far from test queries"),
+    Config(
+        "restrain-SIZE-extrapolation", QRELS, ("train",), "Judgments of {} training queries far from the test queries"
+    ),
     Config(
         "resttest-bucketNUMBER",
         QRELS,

@@ -6,11 +6,11 @@ from pathlib import Path
 import msgspec
 
 from builders.add.collection import Collection, SourceTexts, files_of, merge
-from builders.add.source_bars import read_rows_with_bar, source_bytes
 from builders.core.errors import log
 from builders.core.files import numbered_lines
 from builders.core.progress import progress
 from builders.core.typed import json_of
+from builders.sources.source_bars import read_rows_with_bar, source_bytes
 from builders.sources.source_files import Source, open_bytes
 from builders.sources.source_tables import open_table
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from builders.add.collection import Collection, SourceTexts, files_of, merge
-from builders.add.source_bars import read_rows_with_bar
 from builders.core.errors import InputError, log
+from builders.sources.source_bars import read_rows_with_bar
 from builders.sources.source_files import Source, split_of
 from builders.sources.source_tables import Table, open_table
 
@@ -15,7 +15,7 @@ HEADERS = {
     "candidates": ("question_id", "ans_id", "cnt", "label"),
     "pairs": ("question_id", "pos_ans_id", "neg_ans_id"),
 }
-# split in the candidates' name -> split of the release
+# Split in the candidates' name -> split of the release
 SPLITS_OF = {"train": "train", "dev": "test", "test": "dev"}
 
 _Judged = dict[str, dict[str, None]]  # id of a question -> ids of its positive answers, in order

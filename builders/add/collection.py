@@ -289,7 +289,7 @@ def write_set(collection: Collection, draft: Draft) -> dict[str, dict[str, Any]]
     for config in ("corpus", "queries", "qrels"):
         draft.drop(f"{config_prefix}{config}")
 
-    # The corpus. A draft counts its lengths, because the texts are in memory now.
+    # The corpus, without titles.
     passage_ids = list(collection.passages)
     passage_texts = list(collection.passages.values())
     titles = [""] * len(passage_ids)  # the benchmark has no titles
@@ -298,7 +298,7 @@ def write_set(collection: Collection, draft: Draft) -> dict[str, dict[str, Any]]
     lengths = LengthCounter(np.fromiter(map(len, passage_texts), np.int64))
     draft.stats["collections"][f"{config_prefix}corpus"] = lengths.summary()
 
-    # train, dev, test: the opposite of the order in which equal questions are resolved.
+    # The order is train, dev, test: the opposite of the order in which equal questions are resolved.
     columns: dict[str, dict[str, Any]] = {}
     for split in sorted(collection.queries, key=ORDER.index, reverse=True):
         queries = collection.queries[split]
@@ -330,5 +330,4 @@ def _write_split(
     draft.write(f"{config_prefix}qrels", split, [qrels_table(judged)])
     length_counter = LengthCounter(np.array(positive_lengths, np.int64))
     query_chars = sum(map(len, queries))
-    judgment_count = sum(map(len, judged.values()))
-    return table3_column(len(queries), query_chars, judgment_count, length_counter)
+    return table3_column(len(queries), query_chars, len(positive_lengths), length_counter)

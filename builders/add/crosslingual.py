@@ -33,7 +33,7 @@ _HAN = re.compile("[\u3400-\u9fff]")  # CJK ideographs of Unicode's basic plane
 _SHOWN_CHARACTERS = 200  # of a table's columns in an error
 
 Splits = Mapping[str, Mapping[str, str]]  # split -> id of a Chinese query -> text
-# id of a Chinese query -> (id, text) of its English queries
+# Id of a Chinese query -> (id, text) of its English queries
 English = dict[str, list[tuple[str, str]]]
 
 
@@ -76,7 +76,7 @@ def open_translations(
     base = open_base(release, "crosslingual")
     splits: dict[str, dict[str, str]] = {}
     query_texts: dict[str, str] = {}
-    # test, dev, train: a query of several splits stays in the first of them.
+    # The order is test, dev, train: a query of several splits stays in the first of them.
     for split in reversed(SPLITS):
         if ("queries", split) in base.splits():
             split_texts = base.texts("queries", split)
@@ -186,7 +186,7 @@ def english_queries(
 
     Raises :class:`InputError` if no pair has an English text.
     """
-    # id of a Chinese query -> its English texts, each once
+    # Id of a Chinese query -> its English texts, each once
     texts_by_query: dict[str, dict[str, None]] = {}
     for translation in translations:
         if translation.english:

@@ -180,7 +180,7 @@ def write_bucket_sets(
             train_rows = np.flatnonzero(train_buckets != bucket)
             bucket_train = _judgments_of(train_qrels, train_ids, train_rows)
             draft.write(config, "train", [bucket_train])
-            # The training queries of the other buckets.
+            # The largest cosine of each test query to the training queries of the other buckets.
             largest_cosines = np.delete(cosines, bucket, axis=1).max(axis=1)
             is_in_bucket = test_buckets == bucket
             config_rows = []

@@ -4,12 +4,12 @@ from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import Any
 
-from builders.add.source_bars import total_bytes
 from builders.core.errors import InputError
 from builders.core.progress import progress
 from builders.release.answer_records import Record, answers_of, merged, record_of
 from builders.release.rows import find_sources, parse_rows
 from builders.sources.lines import read_blocks
+from builders.sources.source_bars import total_bytes
 from builders.sources.source_files import Source
 from builders.store.draft import describe_files, draft_release
 from builders.store.judgments import read_judged

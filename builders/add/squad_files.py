@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 
 from builders.add.collection import Collection, SourceTexts, describe_sources, draw_questions, merge, write_set
-from builders.add.source_bars import total_bytes
 from builders.core.errors import InputError, log
 from builders.core.file_formats import describe_encoding
 from builders.core.files import BOM, numbered_lines, read_all
 from builders.core.progress import progress
 from builders.core.typed import json_of
+from builders.sources.source_bars import total_bytes
 from builders.sources.source_files import Source, find_files, open_bytes
 from builders.store.draft import draft_release
 from builders.store.judgments import joined_row
@@ -109,7 +109,7 @@ def write_squad_release(
     if distractor_files:
         options |= {"cut": cut, "min_chars": min_chars}
     if dev_size:
-        dev_queries = collection.queries.get("dev", {})  # the passages of the other questions stay
+        dev_queries = collection.queries.get("dev", {})
         collection.queries["dev"] = draw_questions(dev_queries, dev_size, seed, "--dev-size")
         options |= {"dev_size": dev_size, "seed": seed}
     # The manifest lists the files in the order in which they were read.
@@ -144,7 +144,7 @@ def read_squad(
     """
     question_texts = SourceTexts("question")
     passages = SourceTexts("passage")
-    # split -> question -> its paragraphs, in order
+    # Split -> question -> its paragraphs, in order
     judged: dict[str, dict[str, dict[str, None]]] = {}
     impossible_count = 0
     unanswered_count = 0

@@ -222,8 +222,11 @@ def add_judgments(round_path: Path, judgments: Sequence[Judgment], timed: bool =
     folder = round_path / JUDGMENTS
     with alone(folder, folder, wait=True):
         folder.mkdir(exist_ok=True)
-        earlier = read_judgments(round_path)
-        new_judgments = _new_timed(judgments, earlier) if timed else _new_untimed(judgments, earlier)
+        earlier_judgments = read_judgments(round_path)
+        if timed:
+            new_judgments = _new_timed(judgments, earlier_judgments)
+        else:
+            new_judgments = _new_untimed(judgments, earlier_judgments)
         # Killed processes leave temporary files. No other process writes now, because this process has the lock.
         for temporary_path in folder.glob(".*.tmp*"):
             temporary_path.unlink()
@@ -233,10 +236,11 @@ def add_judgments(round_path: Path, judgments: Sequence[Judgment], timed: bool =
     return len(new_judgments)
 
 
-def _new_timed(judgments: Sequence[Judgment], earlier: Sequence[Judgment]) -> list[Judgment]:
-    """Return the judgments that are not in ``earlier``, each once."""
-    earlier_judgments = set(earlier)
-    return [judgment for judgment in dict.fromkeys(judgments) if judgment not in earlier_judgments]
+def _new_timed(judgments: Sequence[Judgment], earlier_judgments: Sequence[Judgment]) -> list[Judgment]:
+    """Return the judgments that are not in ``earlier_judgments``, each once."""
+    unique_judgments = dict.fromkeys(judgments)
+    earlier_set = set(earlier_judgments)
+    return [judgment for judgment in unique_judgments if judgment not in earlier_set]
 
 
 def _new_untimed(

@@ -109,7 +109,7 @@ def config_of(question: Question) -> str:
     """Return Label Studio's labelling interface for a question. A tooltip explains each choice."""
     choice_lines = []
     for choice in question.choices:
-        # A click or the key selects the choice. Exports have the alias.
+        # An annotator clicks the choice or presses its key. Exports have the alias in place of the value.
         tooltip = f' hint="{choice.means}"' if choice.means else ""
         choice_lines.append(
             f'    <Choice value="{choice.name}" alias="{choice.label}" hotkey="{choice.label}"{tooltip}/>'

@@ -8,7 +8,7 @@ from builders.store.judgments import Judged
 from builders.store.layout import SPLITS
 from builders.store.published import published
 from builders.store.stored_answers import answers_text
-from builders.store.table3 import TABLE3_ROWS
+from builders.store.table3 import TABLE3_ROWS, format_figure
 
 
 def side_by_side(release_stats: dict[str, Any]) -> str:
@@ -26,8 +26,8 @@ def side_by_side(release_stats: dict[str, Any]) -> str:
     if release_stats.get("answers"):
         lines += ["", answers_text(release_stats["answers"])]
     for split, overlap in release_stats.get("label_overlap", {}).items():
-        overlapping = _format_figure(overlap["overlapping"])
-        query_count = _format_figure(overlap["test_queries"])
+        overlapping = format_figure(overlap["overlapping"])
+        query_count = format_figure(overlap["test_queries"])
         share = f"{overlap['overlapping_share'] or 0:.2%}"
         counts = f"{split}: {overlapping} of {query_count} queries ({share})"
         lines += ["", f"{counts} share a positive passage with a training query"]
@@ -45,34 +45,34 @@ def _table3_lines(table3: dict[str, Any], paper_table3: dict[str, Any]) -> list[
     for key, title in TABLE3_ROWS:
         row = [title]
         for column, figures in table3.items():
-            row.append(_format_figure(figures[key]))
-            row.append(_format_figure(paper_table3.get(column, {}).get(key)))
+            row.append(format_figure(figures[key]))
+            row.append(format_figure(paper_table3.get(column, {}).get(key)))
         rows.append(row)
     return aligned(rows, widths=(24, 11))
 
 
 def _english_line(split: str, figures: dict[str, Any], paper_figures: dict[str, Any]) -> str:
-    query_count = _format_figure(figures.get("queries"))
-    mean_words = _format_figure(figures.get("words_per_query"))
-    paper_count = _format_figure(paper_figures.get("queries"))
-    paper_words = _format_figure(paper_figures.get("words_per_query"))
+    query_count = format_figure(figures.get("queries"))
+    mean_words = format_figure(figures.get("words_per_query"))
+    paper_count = format_figure(paper_figures.get("queries"))
+    paper_words = format_figure(paper_figures.get("words_per_query"))
     return f"English {split}: {query_count} queries of {mean_words} words (paper: {paper_count} of {paper_words})"
 
 
 def _collection_lines(config: str, lengths: dict[str, Any], paper_lengths: dict[str, Any] | None) -> list[str]:
     """Return the lengths of a collection's passages, and below them the paper's, if the paper has the collection."""
-    passage_count = _format_figure(lengths["passages"])
-    mean = _format_figure(lengths["mean_chars"])
-    median = _format_figure(lengths["median_chars"])
-    shortest = _format_figure(lengths["min_chars"])
-    longest = _format_figure(lengths["max_chars"])
+    passage_count = format_figure(lengths["passages"])
+    mean = format_figure(lengths["mean_chars"])
+    median = format_figure(lengths["median_chars"])
+    shortest = format_figure(lengths["min_chars"])
+    longest = format_figure(lengths["max_chars"])
     figures = f"mean {mean}, median {median}, {shortest} to {longest}"
     lines = [f"{config}: {passage_count} passages; characters: {figures}"]
     if not paper_lengths:
         return lines
-    paper_count = _format_figure(paper_lengths["passages"])
-    paper_mean = _format_figure(paper_lengths["mean_chars"])
-    paper_median = _format_figure(paper_lengths["median_chars"])
+    paper_count = format_figure(paper_lengths["passages"])
+    paper_mean = format_figure(paper_lengths["mean_chars"])
+    paper_median = format_figure(paper_lengths["median_chars"])
     lines.append(f"  (the paper: {paper_count} passages; mean {paper_mean}, median {paper_median})")
     if paper_lengths["median_chars"] > paper_lengths["mean_chars"]:
         # A few long passages raise the mean above the median, in every collection that was counted.
@@ -94,12 +94,6 @@ def _table2_lines(paper: dict[str, Any], set_counts: dict[str, dict[str, int]]) 
     passage_count = paper["collections"]["corpus"]["passages"]
     remark = f"(DuReader-retrieval in the paper's Table 3: {query_count:,} queries and {passage_count:,} passages)"
     return [*aligned(rows, left=2, gap="  "), remark]
-
-
-def _format_figure(value: float | int | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:,.2f}" if isinstance(value, float) else f"{value:,}"
 
 
 def relabelled(query_ids: Sequence[str], judged_before: Judged, judged_after: Judged) -> dict[str, Any]:

@@ -51,7 +51,6 @@ def _finding_table(outcome: CheckedRelease) -> Table:
 def _table3(release_table3: Mapping[str, Any], paper_table3: Mapping[str, Any]) -> Table:
     """Return Table 3 with its rows as in the paper, and the paper's column right of each column of the release."""
     columns = ["figure"]
-    # Each figure is right of the release's figure, so that differences are easy to see.
     for column in release_table3:
         columns += [column, f"{column} (paper)"]
     rows = []

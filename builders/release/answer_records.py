@@ -7,7 +7,7 @@ threshold of span-F1 with the answer (Section 2.2.2, Algorithm 1). The span may 
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import compress, zip_longest
+from itertools import zip_longest
 from typing import Any
 
 import msgspec
@@ -106,8 +106,11 @@ def answers_table(query_rows: Sequence[tuple[str, Record, Mapping[str, str]]], o
     for query_id, record, passages in query_rows:
         answer_passages = []
         for _ in record["answers"]:
-            # The ids of the passages with the answer.
-            answer_passages.append(list(compress(passages, next(labels))))
+            passage_ids = []
+            for passage_id, has_answer in zip(passages, next(labels), strict=True):
+                if has_answer:
+                    passage_ids.append(passage_id)
+            answer_passages.append(passage_ids)
         answer_rows.append({"query_id": query_id, **record, "answer_passages": answer_passages})
     return pa.Table.from_pylist(answer_rows, ANSWERS)
 

@@ -5,7 +5,6 @@ code. A killed build resumes from this folder.
 """
 
 import contextlib
-import zipfile
 from collections import deque
 from collections.abc import Container, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from builders.core.errors import InputError, log
-from builders.core.files import is_gzipped, sha256_of
+from builders.core.files import sha256_of
 from builders.core.folders import key_of, work_beside
 from builders.core.jobs import Engine, local_engine
 from builders.core.limits import usable_cores
@@ -26,6 +25,7 @@ from builders.release.label import label_block
 from builders.release.select import Selection, select
 from builders.release.write import NewFile, configs_of, files_of, write_file
 from builders.sources.lines import Block, read_blocks
+from builders.sources.source_bars import total_bytes
 from builders.sources.source_files import Source, states_of
 from builders.store.draft import Draft, check_release_output, describe_files, draft_release
 from builders.store.stored_answers import warn_of_gaps
@@ -100,7 +100,7 @@ def _label_sources(sources: list[Source], options: Options, work_folder: Path, e
             yield block
         running_bytes.append(skipped_bytes)
 
-    with progress(total=_row_bytes(sources), unit="B", label="label", done=finished_bytes) as bar:
+    with progress(total=total_bytes(sources), unit="B", label="label", done=finished_bytes) as bar:
         label = partial(label_block, options=options, work_folder=work_folder)
         for _ in engine.map(label, unfinished_blocks()):
             bar.update(running_bytes.popleft())
@@ -115,25 +115,6 @@ def _skip_finished(blocks: Iterator[Block], finished_blocks: Container[int]) -> 
             return finished_bytes, chain([block], blocks)
         finished_bytes += len(block.data)
     return finished_bytes, blocks
-
-
-def _row_bytes(sources: list[Source]) -> int | None:
-    """Return the size of all raw rows, decompressed. None if a source is gzipped, because the size is then unknown."""
-    total_bytes = 0
-    try:
-        for source in sources:
-            if source.member is None:
-                if is_gzipped(source.path):
-                    return None
-                total_bytes += source.path.stat().st_size
-                continue
-            if source.member.lower().endswith(".gz"):
-                return None
-            with zipfile.ZipFile(source.path) as archive:
-                total_bytes += archive.getinfo(source.member).file_size
-    except (OSError, KeyError, zipfile.BadZipFile):
-        return None  # the reader of the rows reports the error
-    return total_bytes
 
 
 def _labelled_blocks(work_folder: Path) -> set[int]:

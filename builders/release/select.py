@@ -24,7 +24,7 @@ _MEMORY_MB = 512
 _TABLE_COLUMNS = {
     "questions": ["split", "question_id", "query_id", "chars", "answered", "blank_passages"],
     "passages": ["docid", "chars"],
-    # Passage: the place in "passages".
+    # "passage" is the place of the passage in the table "passages".
     "positives": ["split", "query_id", "docid", "chars", "passage"],
 }
 
@@ -210,7 +210,7 @@ def _column(connection: duckdb.DuckDBPyConnection, sql: str, **parameters: str) 
 
 def _count_lengths(connection: duckdb.DuckDBPyConnection, from_clause: str, **parameters: str) -> LengthCounter:
     sql = f"SELECT chars, count(*) {from_clause} GROUP BY chars"
-    # Also without rows.
+    # The shape holds for a result without rows too.
     pairs = np.array(connection.execute(sql, parameters).fetchall(), np.int64).reshape(-1, 2)
     counter = LengthCounter()
     counter.add(pairs[:, 0], pairs[:, 1])

@@ -1,6 +1,6 @@
 """Read sources in blocks of complete lines. Lines end only at ``\\n``, because texts contain U+2028 and U+0085."""
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from builders.core.errors import InputError
@@ -24,20 +24,17 @@ class Block:
     data: bytes
 
 
-def read_blocks(
-    sources: Sequence[Source], block_bytes: int = BLOCK_BYTES, done: Container[int] = ()
-) -> Iterator[Block]:
-    """Yield the blocks of all sources, except the numbers in ``done``.
+def read_blocks(sources: Sequence[Source], block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
+    """Yield the blocks of all sources.
 
     One block is in memory at a time, or one line that is longer than a block. Raises :class:`InputError` for an
     unreadable, damaged or blank file.
     """
-    # Blocks in ``done`` are numbered too, because an interrupted build knows its blocks by number.
+    # An interrupted build knows its finished blocks by number.
     block_number = 0
     for source in sources:
         for start, block_data in _blocks_of(source, block_bytes):
-            if block_number not in done:
-                yield Block(block_number, source, start, block_data)
+            yield Block(block_number, source, start, block_data)
             block_number += 1
 
 

@@ -160,7 +160,7 @@ def _yaml_head(configs: Configs, is_reading_set: bool) -> str:
         "configs": [_config_entry(config, splits) for config, splits in configs.items()],
         "dataset_info": [_dataset_info(config, splits) for config, splits in configs.items()],
     }
-    # No line is folded, because an infinite width has no line end.
+    # An infinite width keeps each entry on one line.
     return str(yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=float("inf")))
 
 
@@ -198,9 +198,8 @@ def _config_entry(config: str, shards_by_split: Splits) -> dict[str, Any]:
         entry["default"] = True
     entry["data_files"] = []
     for split in _card_splits(config, shards_by_split):
-        file_prefix = (
-            split if split in shards_by_split else "*"
-        )  # the split of all queries has the files of every split
+        # The split of all queries has no shards of its own: it has the files of every split.
+        file_prefix = split if split in shards_by_split else "*"
         entry["data_files"].append({"split": split, "path": f"{config}/{file_prefix}-*.parquet"})
     return entry
 

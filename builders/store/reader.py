@@ -123,11 +123,12 @@ class Release:
         errors of :meth:`file` when a shard is opened.
         """
         shards = self.shards(config, split)
-        schema = schema_of(config)
-        file_columns = columns or schema.names
-        batch_columns = _top_level_columns(config, columns)
         for entry in shards:
+            # Verified first: a manifest with an unknown config is an error of the release.
             path = self.file(entry)
+            schema = schema_of(config)
+            file_columns = columns or schema.names
+            batch_columns = _top_level_columns(config, columns)
             with (
                 reading(path, damaged="is damaged", remedy="build the release again"),
                 pa.OSFile(str(path)) as opened_file,

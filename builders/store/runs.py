@@ -346,7 +346,7 @@ def _sort_hits(table: pa.Table, run_path: Path) -> Columns:
 
     Queries are in the order of their first lines. Hits are ordered by falling score, then by rank, then by line.
     """
-    # Numbers the queries in the order of the lines.
+    # The dictionary numbers the queries in the order of their first lines.
     queries = table["query"].combine_chunks().dictionary_encode()
     query_ids = queries.dictionary.to_pylist()
     query_numbers = queries.indices.to_numpy(zero_copy_only=False)

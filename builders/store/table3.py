@@ -58,7 +58,7 @@ class LengthCounter:
         self.counts: npt.NDArray[np.int64] = np.bincount(lengths, minlength=1).astype(np.int64)
 
     def add(self, lengths: npt.NDArray[Any], text_counts: npt.NDArray[Any] | None = None) -> None:
-        """Add ``times[i]`` texts of length ``lengths[i]``. ``text_counts`` defaults to one text for each length."""
+        """Add ``text_counts[i]`` texts of length ``lengths[i]``, by default one text for each length."""
         counts = np.bincount(lengths, text_counts).astype(np.int64)
         if counts.size > self.counts.size:
             self.counts = np.pad(self.counts, (0, counts.size - self.counts.size))
@@ -122,7 +122,7 @@ def table3_text(stats: dict[str, Any]) -> str:
     columns = stats["table3"]
     rows = [["", *columns]]
     for key, title in TABLE3_ROWS:
-        figures = [_format_figure(column.get(key)) for column in columns.values()]
+        figures = [format_figure(column.get(key)) for column in columns.values()]
         rows.append([title, *figures])
     lines = aligned(rows, widths=(24, 12))
     for name, lengths in stats["collections"].items():
@@ -133,7 +133,8 @@ def table3_text(stats: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _format_figure(value: float | None) -> str:
+def format_figure(value: float | None) -> str:
+    """Format a figure of Table 3: counts in full, means with two digits, None as "-"."""
     if value is None:
         return "-"
     return f"{value:,.2f}" if isinstance(value, float) else f"{value:,}"

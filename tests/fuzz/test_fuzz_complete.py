@@ -40,7 +40,6 @@ _WITHOUT_FUZZER = {
     "baselines.core.checkpoint:write_needs": "the configuration of a checkpoint that the caller has just written",
     "builders.release.label:read_labelled": "complete files of the running build",
     "builders.release.build:_label_sources": "parse_row, which has a fuzzer, reads its blocks",
-    "builders.release.build:_row_bytes": "sizes for a bar; the reader of the rows has a fuzzer",
     "builders.release.write:write_file": "a complete file of the running build",
     "builders.similar.contamination:_open_benchmark": "a file that the same command has just written",
     "builders.similar.pairs:count_rows": "read_pairs, which has a fuzzer, reads the same file and reports its errors",

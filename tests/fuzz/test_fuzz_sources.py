@@ -311,7 +311,7 @@ READERS = [
         names_files=False,  # the files are joined before an error is found
     ),
     Reader(
-        "builders.add.ccovid:_rows,_json_rows,read_ccovid builders.add.source_bars:source_bytes"
+        "builders.add.ccovid:_rows,_json_rows,read_ccovid builders.sources.source_bars:source_bytes"
         " builders.sources.source_files:_members,open_bytes",
         make=write_ccovid,
         spoils={"*.csv": TEXT, "*.json": JSON_LINES, "*.zip": BYTES},

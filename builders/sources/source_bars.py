@@ -41,13 +41,16 @@ def _line_count(source: Source) -> int | None:
 
 
 def total_bytes(sources: Iterable[Source]) -> int | None:
-    """Return the number of decompressed bytes of the sources, or None if a source is gzipped.
+    """Return the number of decompressed bytes of the sources, or None if a source is gzipped or cannot be read.
 
     A gzip file does not contain its decompressed size, except modulo 4 GiB.
     """
     total = 0
     for source in sources:
-        size = source_bytes(source)
+        try:
+            size = source_bytes(source)
+        except InputError:  # the reader of the source reports the fault
+            return None
         if size is None:
             return None
         total += size

@@ -21,9 +21,9 @@ import torch
 from common import machine, parser_of, write_json
 
 from baselines.core.settings import ModelSettings
-from baselines.measure.measures import LIST_DEPTH, measure
+from baselines.measure.measures import LIST_DEPTH, measure_rankings
 from baselines.measure.qrels import Qrels, read_queries, release_qrels
-from baselines.measure.significance import paired
+from baselines.measure.significance import compare_paired
 from baselines.retrieve.devices import dtype_of
 from baselines.retrieve.encoder import TextEncoder
 from baselines.retrieve.models import open_encoder
@@ -91,7 +91,7 @@ def main() -> None:
         if first_scores is None or first_values is None:
             first_scores, first_values = scores, values
         speedups = seconds[first_way] / seconds[way]
-        interval = paired(values, first_values, level=0.95)["interval"]
+        interval = compare_paired(values, first_values, level=0.95)["interval"]
         table.append(
             {
                 "way": way,
@@ -113,7 +113,7 @@ def _reciprocal_ranks(scores: Any, queries: Sequence[tuple[str, str]], passage_i
     rankings = {}
     for (query_id, _), columns in zip(queries, best_columns, strict=True):
         rankings[query_id] = passage_ids[columns].tolist()
-    _, by_query = measure(rankings, qrels)
+    _, by_query = measure_rankings(rankings, qrels)
     return np.array(by_query["RR@10"])
 
 

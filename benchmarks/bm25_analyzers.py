@@ -21,11 +21,11 @@ from typing import Any
 
 from common import machine, parser_of, write_json
 
-from baselines.bm25.bm25_index import Index, Texts, search_columns
+from baselines.bm25.bm25_index import IndexedTexts, InvertedIndex, search_columns
 from baselines.bm25.engine_numba import open_index
 from baselines.bm25.tokens import ANALYZERS, K1, Analyzer, B
 from baselines.bm25.tune import TuningSettings, tune_parameters
-from baselines.measure.measures import mean, official, per_query
+from baselines.measure.measures import exact_mean, official_figures, per_query
 from baselines.measure.qrels import Qrels, read_queries, release_qrels
 from builders.store.layout import SETS
 from builders.store.reader import Release, open_release
@@ -36,13 +36,13 @@ TOP_K = 50  # passages per query
 
 def measure_rankings(rankings: dict[str, list[str]], qrels: Qrels) -> dict[str, float]:
     """Return MRR@10 and ``MEASURES`` in percent."""
-    figures = {"MRR@10": round(100 * official(rankings, qrels)["MRR@10"], 2)}
+    figures = {"MRR@10": round(100 * official_figures(rankings, qrels)["MRR@10"], 2)}
     for name, values in per_query(rankings, qrels, MEASURES).items():
-        figures[name] = round(100 * mean(values), 2)
+        figures[name] = round(100 * exact_mean(values), 2)
     return figures
 
 
-def search_index(index: Index, queries: list[tuple[str, str]]) -> dict[str, list[str]]:
+def search_index(index: InvertedIndex, queries: list[tuple[str, str]]) -> dict[str, list[str]]:
     """Return the best passages of each query."""
     rankings: dict[str, list[str]] = {}
     for columns in search_columns(index, queries, TOP_K, 1):
@@ -102,7 +102,7 @@ def evaluate_set(title: str, source: str, work: Path, *, seed: int, with_mteb: b
     for name, drop_stop_words in itertools.product(ANALYZERS, (False, True)):
         start_time = time.perf_counter()
         analyzer = Analyzer(name, drop_stop_words)
-        index = open_index(Texts(release, configs.corpus, analyzer=analyzer), work / "indexes", 1)
+        index = open_index(IndexedTexts(release, configs.corpus, analyzer=analyzer), work / "indexes", 1)
         figures: dict[str, Any] = {"default": {"k1": K1, "b": B}}
         figures["default"].update(measure_rankings(search_index(index, queries), qrels))
         if "train" in judged_splits:
@@ -111,7 +111,7 @@ def evaluate_set(title: str, source: str, work: Path, *, seed: int, with_mteb: b
             )
             k1, b = tune_parameters(index, release, settings)
             figures["tuned"] = {"k1": k1, "b": b}
-            figures["tuned"].update(measure_rankings(search_index(index.reopened(k1, b), queries), qrels))
+            figures["tuned"].update(measure_rankings(search_index(index.with_parameters(k1, b), queries), qrels))
         description = f"{name}, no stop words" if drop_stop_words else name
         row["analyzers"][description] = figures
         seconds = time.perf_counter() - start_time

@@ -111,13 +111,13 @@ def made_up(folder: Path, passages: int, tokens: int, vocabulary: int, queries: 
 
 def of_release(folder: Path, path: Path, split: str, queries: int, workers: int) -> None:
     """Write the segmented passages and queries of a release."""
-    from baselines.bm25.bm25_index import Texts
+    from baselines.bm25.bm25_index import IndexedTexts
     from baselines.measure.qrels import read_queries
     from builders.core.word_tokens import word_tokens
     from builders.store.reader import open_release
 
     release = open_release(path)
-    token_texts = Texts(release).tokens(workers)
+    token_texts = IndexedTexts(release).tokens(workers)
     tokens_folder = folder / "tokens"
     tokens_folder.mkdir(exist_ok=True)
     file_number = 0

@@ -24,7 +24,7 @@ from common import in_turns, machine, measured, parser_of, raw_rows, write_json
 from builders.release import label
 from builders.release.build import build_from_raw
 from builders.release.rows import find_sources
-from builders.text.span_options import Options
+from builders.text.span_options import SpanOptions
 
 _COLLECTION = 8_096_668  # passages, Table 3 of the paper
 
@@ -56,7 +56,7 @@ def labelling(raw: Path, out: Path, unit: str, repeats: int) -> float:
     for _ in range(1 + repeats):  # the first build compiles
         label_seconds = 0.0
         start_time = time.perf_counter()
-        build_from_raw(find_sources([raw]), out, Options(unit=unit))
+        build_from_raw(find_sources([raw]), out, SpanOptions(unit=unit))
         shares.append(label_seconds / (time.perf_counter() - start_time))
         shutil.rmtree(out)
     label.label_rows = label_rows

@@ -183,12 +183,12 @@ def raw_rows(paths: list[Path], questions: int, folder: Path) -> int:
     to each question and paragraph, so that all texts are distinct.
     """
     from builders.release.rows import find_sources
-    from builders.sources.lines import lines, read_blocks
+    from builders.sources.lines import lines_of_block, read_blocks
 
     folder.mkdir(parents=True, exist_ok=True)
     templates: dict[str, list[bytes]] = {}
     for block in read_blocks(find_sources(paths)):
-        for _, line in lines(block):
+        for _, line in lines_of_block(block):
             if bytes(line).strip():
                 templates.setdefault(block.source.split, []).append(_template(json.loads(bytes(line))))
     # The numbers are dealt to the splits in turns. For example, of three splits, the first has the numbers 0, 3, 6 ...

@@ -141,12 +141,12 @@ def check_search(setting: Setting) -> Rows:
         vectors = write_vectors(Path(name), row_count, width, setting.device)
         exact_scores = queries.astype(np.float64) @ vectors.all().astype(np.float64).T
         engine = TorchEngine(queries, 100, setting.device)
-        candidate_scores, candidate_rows = exact_search.candidates(vectors, [engine], 100)
+        candidate_scores, candidate_rows = exact_search.find_candidates(vectors, [engine], 100)
         exact_of_candidates = np.take_along_axis(exact_scores, candidate_rows, 1)
         largest_error = float(np.abs(candidate_scores - exact_of_candidates).max())
         allowed_error = width * exact_search.ERROR_PER_PRODUCT * vectors.longest
         engines = [TorchEngine(queries, 100, setting.device)]
-        hits = list(exact_search.search(vectors, queries, engines, 50, 100, lambda: np.arange(row_count)))
+        hits = list(exact_search.search_unsorted(vectors, queries, engines, 50, 100, lambda: np.arange(row_count)))
     best_rows = np.argsort(-exact_scores, axis=1, kind="stable")[:, :50]
     is_same = _have_same_rows([rows for rows, _ in hits], best_rows)
     measured = f"same top 50 of {row_count:,} as in 64 bits: {is_same}; "

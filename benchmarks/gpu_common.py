@@ -79,7 +79,7 @@ def write_vectors(folder: Path, rows: int, width: int, device: str) -> Any:
     import numpy as np
 
     from baselines.retrieve.exact_search import largest_norm
-    from baselines.retrieve.index_files import File, Index
+    from baselines.retrieve.index_files import IndexFile, VectorIndex
 
     shards = []
     for start in range(0, rows, _ROWS_PER_SHARD):
@@ -87,8 +87,8 @@ def write_vectors(folder: Path, rows: int, width: int, device: str) -> Any:
         path = folder / f"{start:09d}.npy"
         np.save(path, vectors)
         longest = _NORM_MARGIN * largest_norm(vectors)
-        shards.append(File(path.name, path.stat().st_size, len(vectors), _NO_CHECKSUM, longest))
-    return Index(folder, {}, shards)
+        shards.append(IndexFile(path.name, path.stat().st_size, len(vectors), _NO_CHECKSUM, longest))
+    return VectorIndex(folder, {}, shards)
 
 
 def passages_of(setting: Setting, count: int) -> list[str]:

@@ -25,7 +25,7 @@ from pathlib import Path
 from common import ROOT, parser_of
 
 from baselines.reproduce.run_steps import run_steps
-from baselines.reproduce.select_rows import Selection, select_rows
+from baselines.reproduce.select_rows import RowSelection, select_rows
 from baselines.reproduce.step_settings import read_settings
 from baselines.reproduce.steps import Step, Steps
 from builders.core.errors import InputError
@@ -58,7 +58,7 @@ def build_release(data: Path, out: Path) -> None:
 def run_without_models(release: Path, runs: Path, tables: Sequence[int]) -> None:
     """Run the steps of `reproduce` that need no model: BM25 searches, and mining from BM25's runs."""
     steps = Steps(release, runs, settings=read_settings(SETTINGS))
-    for row in select_rows(steps, Selection(tables)):
+    for row in select_rows(steps, RowSelection(tables)):
         row.run()  # records the row's steps
     steps_without_models: dict[str, Step] = {}
     for name, step in steps.recorded.items():

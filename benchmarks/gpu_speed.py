@@ -25,7 +25,7 @@ from baselines.retrieve.models import open_encoder
 from baselines.retrieve.torch_engine import TorchEngine
 from baselines.train import trainers
 from baselines.train.recipe import Recipe, read_recipe
-from baselines.train.training_rows import Batches
+from baselines.train.training_rows import TrainingBatches
 
 SHAPES = ((768, 768), (768, 3072), (3072, 768), (384, 384), (384, 1536), (1536, 384))  # layers: BERT-base, e5-small
 GIB = 2**30
@@ -106,11 +106,11 @@ def searching(setting: Setting) -> Rows:
     queries = unit_vectors(0, query_count, width)
 
     def find_candidates() -> Any:
-        return exact_search.candidates(vectors, [TorchEngine(queries, 100, setting.device)], 100)
+        return exact_search.find_candidates(vectors, [TorchEngine(queries, 100, setting.device)], 100)
 
     def search() -> Any:
         engines = [TorchEngine(queries, 100, setting.device)]
-        return list(exact_search.search(vectors, queries, engines, 50, 100, lambda: np.arange(passage_count)))
+        return list(exact_search.search_unsorted(vectors, queries, engines, 50, 100, lambda: np.arange(passage_count)))
 
     def read_all() -> Any:
         return [torch.from_numpy(np.array(block)) for _, block in vectors.blocks(1 << 16)]
@@ -243,7 +243,7 @@ def train_speed(setting: Setting, rate: float, recipe: Recipe, data: Texts, star
         torch.cuda.reset_peak_memory_stats()
     train = recipe.train
     clock = Clock(setting.device)
-    batches = Batches(data, train.batch, train.epochs, 0, max_steps=train.max_steps)
+    batches = TrainingBatches(data, train.batch, train.epochs, 0, max_steps=train.max_steps)
     try:
         with tempfile.TemporaryDirectory() as folder:
             trainer = trainer_of(recipe, data, batches, start, Path(folder) / "states", setting.device)

@@ -23,7 +23,7 @@ from common import machine, parser_of, raw_rows, timed, write_json
 from builders.release.build import build_from_raw
 from builders.release.rows import find_sources
 from builders.store.reader import Release, open_release
-from builders.text.span_options import Options
+from builders.text.span_options import SpanOptions
 
 
 def write_lines(release: Release, config: str, split: str, path: Path) -> None:
@@ -80,7 +80,7 @@ def main() -> None:
         if not args.release:
             raw_rows(args.raw, args.questions, folder / "raw")
             sources = find_sources([folder / "raw"])
-            build_from_raw(sources, release_path, Options(unit="char"), workers=figures["cores"])
+            build_from_raw(sources, release_path, SpanOptions(unit="char"), workers=figures["cores"])
             shutil.rmtree(folder / "raw")
         release = open_release(release_path)
         lines_path = folder / "rows.jsonl"

@@ -27,23 +27,25 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"  # as in the loader's processes
 import torch
 from models import bert, random_lengths, random_texts, trainer_of, training_pairs
 
-from baselines.core.passages import Passages
+from baselines.core.passages import CachedPassages
 from baselines.retrieve.hub_models import quiet_libraries
 from baselines.train.recipe import Recipe, read_recipe
-from baselines.train.recipe_costs import architecture, tokens_of_row
-from baselines.train.training_pairs import Pairs
-from baselines.train.training_rows import Batches, CrossRows, DualRows
+from baselines.train.recipe_costs import starting_architecture, tokens_of_row
+from baselines.train.training_pairs import PairRows
+from baselines.train.training_rows import CrossRows, DualRows, TrainingBatches
 from builders.core.tables import text_table
 
 _EPOCHS = 1000  # more than any measurement needs
 _OPERATIONS_PER_WEIGHT = 6  # of a token: 2 in the forward pass and 4 in the backward pass
 
 
-def rows_per_second(recipe: Recipe, start: Path, pairs: Pairs, passages: Passages, states: Path, batches: int) -> float:
+def rows_per_second(
+    recipe: Recipe, start: Path, pairs: PairRows, passages: CachedPassages, states: Path, batches: int
+) -> float:
     """Load some batches of a recipe's training. Return the rows per processor second."""
     is_dual = recipe.model.kind == "dual"
     rows: Any = DualRows(pairs, passages, recipe.data.rows) if is_dual else CrossRows(pairs, passages)
-    row_order = Batches(rows, recipe.train.batch, _EPOCHS, 0)
+    row_order = TrainingBatches(rows, recipe.train.batch, _EPOCHS, 0)
     trainer = trainer_of(recipe, rows, row_order, start, states, "cpu")
     loader = iter(trainer.get_train_dataloader())
     next(loader)  # warm-up
@@ -81,7 +83,7 @@ def main() -> None:
             rate = statistics.median(rates)
 
             # The rows that the GPUs can process, and the cores that prepare these rows.
-            model = architecture(recipe, {})
+            model = starting_architecture(recipe, {})
             assert model, f"{recipe.name}: the architecture of its starting checkpoint is unknown"
             gpu_operations = args.cards * args.peak * 1e12 * args.share
             gpu_rate = gpu_operations / (_OPERATIONS_PER_WEIGHT * model.in_layers * tokens_of_row(recipe))

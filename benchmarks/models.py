@@ -21,11 +21,11 @@ from transformers import (
     TrainerCallback,
 )
 
-from baselines.core.passages import Passages, open_passages
+from baselines.core.passages import CachedPassages, open_passages
 from baselines.train import trained_models, trainers
 from baselines.train.recipe import Recipe
-from baselines.train.training_pairs import Pairs
-from baselines.train.training_rows import Batches
+from baselines.train.training_pairs import PairRows
+from baselines.train.training_rows import TrainingBatches
 from builders.store.reader import open_release
 
 # The Chinese characters in the vocabulary of a random BERT.
@@ -75,7 +75,7 @@ def random_lengths(count: int, mean: int) -> list[int]:
     return np.maximum(5, lengths).astype(int).tolist()
 
 
-def training_pairs(folder: Path, texts: list[str]) -> tuple[Pairs, Passages]:
+def training_pairs(folder: Path, texts: list[str]) -> tuple[PairRows, CachedPassages]:
     """Return training pairs of random queries and passages, and the passages ``texts`` in memory-mapped files."""
     corpus = [{"_id": md5(text), "title": "", "text": text} for text in texts]
     release = make_release(folder / "release", {("corpus", "corpus"): corpus}, rows_per_shard=50_000)
@@ -84,7 +84,7 @@ def training_pairs(folder: Path, texts: list[str]) -> tuple[Pairs, Passages]:
     query_count = len(texts) // (1 + _NEGATIVES)
     passage_rows = np.random.default_rng(0).permutation(query_count * (1 + _NEGATIVES)).reshape(query_count, -1)
     queries = random_texts([10] * query_count, 1)
-    pairs = Pairs(queries, np.arange(query_count), passage_rows[:, 0], passage_rows[:, 1:])
+    pairs = PairRows(queries, np.arange(query_count), passage_rows[:, 0], passage_rows[:, 1:])
     return pairs, passages
 
 
@@ -134,14 +134,14 @@ class Clock(TrainerCallback):
         self.times.append(time.perf_counter())
 
 
-def trainer_of(recipe: Recipe, rows: Any, batches: Batches, start: Path, states: Path, device: str) -> Any:
+def trainer_of(recipe: Recipe, rows: Any, batches: TrainingBatches, start: Path, states: Path, device: str) -> Any:
     """Create the trainer that `train` uses.
 
     ``rows`` are the training rows, ``start`` is the folder of the starting checkpoint, and ``states`` is the folder for
     the trainer's states.
     """
     torch.manual_seed(0)
-    arguments = trainers.arguments(recipe, states, batches, device)
+    arguments = trainers.training_arguments(recipe, states, batches, device)
     if recipe.model.kind == "cross":
         cross_encoder = trained_models.cross_encoder(recipe, str(start), device)
         return trainers.cross_trainer(recipe, cross_encoder, rows, batches, arguments)

@@ -30,15 +30,15 @@ from gpu_common import unit_vectors, write_vectors
 
 from baselines.retrieve import exact_search
 from baselines.retrieve.encoder import Halves
-from baselines.retrieve.index_files import Index
-from baselines.retrieve.search_engines import Engine, FaissEngine, widened
+from baselines.retrieve.index_files import VectorIndex
+from baselines.retrieve.search_engines import FaissEngine, SearchEngine, widen_embeddings
 from baselines.retrieve.torch_engine import TorchEngine
 
 _SUMMED_NUMBERS = 1 << 28  # 1 GiB, far more than the processor's caches
 
 
 def searches(
-    vectors: Index, queries: Halves, *, ways: Sequence[str], top_k: int, dimensions: int, device: str
+    vectors: VectorIndex, queries: Halves, *, ways: Sequence[str], top_k: int, dimensions: int, device: str
 ) -> dict[str, Callable[[], Any]]:
     """Return the searches of --ways. Each search returns the rows of the passages found, by query."""
     candidate_count = 2 * top_k
@@ -46,10 +46,12 @@ def searches(
     flat_index = faiss.IndexFlatIP(dimensions)
     if any(way.startswith("flat") for way in ways):
         for _, block in vectors.blocks():
-            flat_index.add(widened(block))
+            flat_index.add(widen_embeddings(block))
 
-    def search_ours(engine: Engine) -> list[Any]:
-        hits = exact_search.search(vectors, queries, [engine], top_k, candidate_count, lambda: np.arange(vectors.rows))
+    def search_ours(engine: SearchEngine) -> list[Any]:
+        hits = exact_search.search_unsorted(
+            vectors, queries, [engine], top_k, candidate_count, lambda: np.arange(vectors.rows)
+        )
         return [rows for rows, _ in hits]
 
     def search_flat(batch_size: int) -> list[Any]:

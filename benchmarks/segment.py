@@ -19,7 +19,7 @@ from typing import Any
 
 from common import in_turns, machine, parser_of, write_json
 
-from builders.core.words import SEGMENTERS, cutter, segmenter_version
+from builders.core.words import SEGMENTERS, segmenter_version, word_cutter
 from builders.release.rows import find_sources, parse_rows
 from builders.sources.lines import read_blocks
 
@@ -89,14 +89,14 @@ def _batches(texts: list[str]) -> list[list[str]]:
 
 
 def _cut(name: str, texts: list[str]) -> None:
-    cut = cutter(name)
+    cut = word_cutter(name)
     for text in texts:
         cut(text)
 
 
 def _select_differing(texts: list[str]) -> list[str]:
     """Return the texts that the two segmenters cut differently."""
-    first_cut, second_cut = map(cutter, SEGMENTERS)
+    first_cut, second_cut = map(word_cutter, SEGMENTERS)
     return [text for text in texts if first_cut(text) != second_cut(text)]
 
 
@@ -105,7 +105,7 @@ def _differences(text: str) -> Iterator[str]:
     # A segmenter's word ends, as positions in the text. A difference lies between two neighbouring shared ends.
     ends_by_segmenter = []
     for name in SEGMENTERS:
-        word_lengths = map(len, cutter(name)(text))
+        word_lengths = map(len, word_cutter(name)(text))
         ends_by_segmenter.append({0, *itertools.accumulate(word_lengths)})
     shared_ends = sorted(set.intersection(*ends_by_segmenter))
     for number, (low, high) in enumerate(itertools.pairwise(shared_ends)):

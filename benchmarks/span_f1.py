@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from common import in_turns, machine, parser_of, write_json
 
-from builders.core.words import words
-from builders.release.rows import Row, find_sources, parse_rows
+from builders.core.words import split_words
+from builders.release.rows import RawRow, find_sources, parse_rows
 from builders.sources.lines import read_blocks
-from builders.text.span_f1 import Questions, char_ids, label_questions, word_ids
+from builders.text.span_f1 import QuestionTokens, char_ids, label_questions, word_ids
 from builders.text.span_options import THRESHOLD
 
 _ROUNDS = 20  # of this project's implementation in one measurement
@@ -52,13 +52,13 @@ def label_plainly(texts: Texts) -> list[list[Fraction]]:
     return scores
 
 
-def texts_of(rows: Sequence[Row[Any]], unit: str, longest: int) -> Texts:
+def texts_of(rows: Sequence[RawRow[Any]], unit: str, longest: int) -> Texts:
     """Return the paragraphs and answers of each question, without texts of more than ``longest`` tokens."""
 
     def tokens(texts: list[str], segmented: list[Sequence[Any]] | None) -> list[Sequence[Any]]:
         token_lists: list[Any] = texts
         if unit == "word":
-            token_lists = segmented or [words(text) for text in texts]
+            token_lists = segmented or [split_words(text) for text in texts]
         return [token_list for token_list in token_lists if len(token_list) <= longest]
 
     questions = []
@@ -70,7 +70,7 @@ def texts_of(rows: Sequence[Row[Any]], unit: str, longest: int) -> Texts:
     return questions
 
 
-def encode(texts: Texts, unit: str) -> Questions:
+def encode(texts: Texts, unit: str) -> QuestionTokens:
     """Convert tokens to numbers for :func:`label_questions`."""
     all_paragraphs = list(chain.from_iterable(paragraphs for paragraphs, _ in texts))
     all_answers = list(chain.from_iterable(answers for _, answers in texts))
@@ -82,7 +82,7 @@ def encode(texts: Texts, unit: str) -> Questions:
     # The number of paragraphs, and of answers, until the end of each question.
     paragraph_rows = np.cumsum([len(paragraphs) for paragraphs, _ in texts], dtype=np.int64)
     answer_rows = np.cumsum([len(answers) for _, answers in texts], dtype=np.int64)
-    return Questions(ids, ends, paragraph_rows, answer_ids, answer_ends, answer_rows)
+    return QuestionTokens(ids, ends, paragraph_rows, answer_ids, answer_ends, answer_rows)
 
 
 def measure(texts: Texts, unit: str, repeats: int) -> dict[str, Any]:

@@ -35,19 +35,19 @@ from sentence_transformers.sentence_transformer.losses import CachedMultipleNega
 from sentence_transformers.util import batch_to_device, dot_score
 from transformers import PrinterCallback
 
-from baselines.core.checkpoint import versions
+from baselines.core.checkpoint import read_library_versions
 from baselines.retrieve.hub_models import quiet_libraries
 from baselines.train import trainers
 from baselines.train.recipe import Recipe, read_recipe
 from baselines.train.trained_models import dual_encoder
-from baselines.train.training_rows import Batches, DualRows
+from baselines.train.training_rows import DualRows, TrainingBatches
 
 _WARM_UP_STEPS = 3  # not measured
 _COUNTED_ROWS = 200  # rows whose tokens are counted for the operations of a step
-Training = Callable[[Recipe, DualRows, Batches, Path, Path, Clock], Any]  # returns the trained model
+Training = Callable[[Recipe, DualRows, TrainingBatches, Path, Path, Clock], Any]  # returns the trained model
 
 
-def ours(recipe: Recipe, rows: DualRows, batches: Batches, start: Path, states: Path, clock: Clock) -> Any:
+def ours(recipe: Recipe, rows: DualRows, batches: TrainingBatches, start: Path, states: Path, clock: Clock) -> Any:
     """Train with the trainer of `train`, and return the model."""
     trainer = trainer_of(recipe, rows, batches, start, states, clock.device)
     trainer.add_callback(clock)
@@ -67,13 +67,13 @@ def tasks_of(rows: DualRows) -> dict[str, str]:
     return {name: "query" if name == "query" else "document" for name in rows.column_names}
 
 
-def stock(recipe: Recipe, rows: DualRows, batches: Batches, start: Path, states: Path, clock: Clock) -> Any:
+def stock(recipe: Recipe, rows: DualRows, batches: TrainingBatches, start: Path, states: Path, clock: Clock) -> Any:
     """Train with sentence-transformers' own trainer, and return the model."""
     from datasets import Dataset
 
     dataset = Dataset.from_list([rows[number] for number in range(len(rows))])
     model, loss = model_of(recipe, start, clock.device)
-    options = trainers.arguments(recipe, states, batches, clock.device)
+    options = trainers.training_arguments(recipe, states, batches, clock.device)
     options["max_steps"] = len(batches)
     options["router_mapping"] = tasks_of(rows)
     trainer = SentenceTransformerTrainer(
@@ -84,12 +84,12 @@ def stock(recipe: Recipe, rows: DualRows, batches: Batches, start: Path, states:
     return model
 
 
-def loop(recipe: Recipe, rows: DualRows, batches: Batches, start: Path, states: Path, clock: Clock) -> Any:
+def loop(recipe: Recipe, rows: DualRows, batches: TrainingBatches, start: Path, states: Path, clock: Clock) -> Any:
     """Train with a hand-written loop, and return the model."""
     all_rows = [rows[number] for number in range(len(rows))]
     tasks = tasks_of(rows)
     model, loss = model_of(recipe, start, clock.device)
-    uses_bf16 = trainers.arguments(recipe, states, batches, clock.device)["bf16"]
+    uses_bf16 = trainers.training_arguments(recipe, states, batches, clock.device)["bf16"]
     optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.train.learning_rate, fused=True)
     model.train()
     clock.on_train_begin()
@@ -143,7 +143,7 @@ def main() -> None:
         lengths = np.random.default_rng(0).integers(args.length // 2, args.length + 1, args.passages)
         rows = DualRows(*training_pairs(folder, random_texts(lengths)))
         start = bert(folder / "start", args.layers, args.hidden)
-        batches = Batches(rows, args.batch, recipe.train.epochs, 0, max_steps=recipe.train.max_steps)
+        batches = TrainingBatches(rows, args.batch, recipe.train.epochs, 0, max_steps=recipe.train.max_steps)
         # The trainings take turns, so that other load on the machine affects all of them.
         for _ in range(args.repeats):
             for way, train in ways.items():
@@ -151,13 +151,13 @@ def main() -> None:
                 model = train(recipe, rows, batches, start, folder / "states", clock)
                 measured_seconds = clock.times[-1] - clock.times[_WARM_UP_STEPS]
                 rates[way].append(args.steps * args.batch / measured_seconds)
-        uses_bf16 = trainers.arguments(recipe, folder / "states", batches, device)["bf16"]
+        uses_bf16 = trainers.training_arguments(recipe, folder / "states", batches, device)["bf16"]
         text_lengths: list[int] = []
         for row_number in range(_COUNTED_ROWS):
             text_lengths += lengths_of(model, rows[row_number])
 
     medians = {way: statistics.median(way_rates) for way, way_rates in rates.items()}
-    figures["versions"] = versions()
+    figures["versions"] = read_library_versions()
     figures["options"] = {key: value for key, value in vars(args).items() if key != "json"}
     figures["device"] = f"CPU, {torch.get_num_threads()} threads"
     if has_cuda:

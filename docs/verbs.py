@@ -14,7 +14,7 @@ from pathlib import Path
 DOCS = Path(__file__).resolve().parent
 sys.path.insert(0, str(DOCS.parent))
 
-from builders.core.command import steps_overview, summary  # noqa: E402
+from builders.core.command import steps_overview, verb_summary  # noqa: E402
 from builders.core.help import help_text  # noqa: E402
 from builders.core.verbs import load_function  # noqa: E402
 
@@ -56,7 +56,7 @@ def index() -> str:
     """Return the table of verbs for README.md, with a link to each page."""
     lines = ["| verb | what it does |", "|---|---|"]
     for program, verb, target in verbs():
-        lines.append(f"| [`{program} {verb}`](docs/verbs/{program}-{verb}.md) | {summary(target)} |")
+        lines.append(f"| [`{program} {verb}`](docs/verbs/{program}-{verb}.md) | {verb_summary(target)} |")
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -12,8 +12,8 @@ from commands import Done, run
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 
 from builders.annotate import rounds
-from builders.annotate.pool import Pooled, write_pool
-from builders.core.sampling import draw
+from builders.annotate.pool import PooledCandidates, write_pool
+from builders.core.sampling import draw_sample
 from builders.store.reader import open_release
 
 ANNA, BEN, CARL = "anna@example.com", "ben@example.com", "carl@example.com"
@@ -34,7 +34,7 @@ def make_pool(folder: Path, passages: int = 12) -> Path:
     pairs = []
     for question in QUESTIONS["dev"]:
         for rank, text in enumerate(passage_texts, start=1):
-            pairs.append(Pooled(md5(question), md5(text), rank, 1 / rank, {"bm25": rank}, None))
+            pairs.append(PooledCandidates(md5(question), md5(text), rank, 1 / rank, {"bm25": rank}, None))
     pool_path = folder / "pool.jsonl"
     write_pool(pool_path, pairs)
     return pool_path
@@ -102,7 +102,7 @@ def wrong_in(error_count: int, rows: Iterable[dict[str, Any]], seed: str, right:
     def pair_key(row: dict[str, Any]) -> str:
         return f"{row['query-id']} {row['corpus-id']}"
 
-    wrong_pairs = draw(map(pair_key, rows), error_count, seed)
+    wrong_pairs = draw_sample(map(pair_key, rows), error_count, seed)
     return lambda row: right(row) ^ (pair_key(row) in wrong_pairs)
 
 
@@ -141,14 +141,14 @@ def judged_round(
         package_records.append(rounds.Package(name, len(labels), state=state))
         package_text = b""
         for query_id, passage_id in labels:
-            package_text += msgspec.json.encode(rounds.Item(query_id, passage_id, "", "")) + b"\n"
+            package_text += msgspec.json.encode(rounds.PackageItem(query_id, passage_id, "", "")) + b"\n"
         (round_path / f"packages/{name}.jsonl").write_bytes(package_text)
         rounds.add_judgments(round_path, [judgment(pair, label, name) for pair, label in labels.items()])
     fingerprint = rounds.fingerprint_of(open_release(release), split)
-    draft = rounds.Round(1, release.name, fingerprint, split, "0" * 64, rounds.Rule(), package_records)
+    draft = rounds.AnnotationRound(1, release.name, fingerprint, split, "0" * 64, rounds.QualityRule(), package_records)
     # An accepted package names the digest of its labels, which is known only after the labels are written.
     final_records = []
-    for standing in rounds.standings(round_path, draft):
+    for standing in rounds.read_standings(round_path, draft):
         label_digest = standing.digest if standing.package.state == "accepted" else ""
         final_records.append(msgspec.structs.replace(standing.package, labels=label_digest))
     rounds.write_round(round_path, msgspec.structs.replace(draft, packages=final_records))

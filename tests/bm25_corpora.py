@@ -7,7 +7,7 @@ from pathlib import Path
 
 from releases import make_release
 
-from baselines.bm25.bm25_index import Index, Texts, search_columns
+from baselines.bm25.bm25_index import IndexedTexts, InvertedIndex, search_columns
 from baselines.bm25.engine_numba import NumbaIndex, open_index
 from builders.store.reader import open_release
 from builders.store.runs import Hit
@@ -48,7 +48,7 @@ def lucene_scores(corpus: dict[str, list[str]], query: list[str], k1: float = 1.
     return scores
 
 
-def hits_of(index: Index, queries: list[tuple[str, str]], threads: int) -> dict[str, list[Hit]]:
+def hits_of(index: InvertedIndex, queries: list[tuple[str, str]], threads: int) -> dict[str, list[Hit]]:
     """Search an index for the ten best hits of each query."""
     hits_by_query: dict[str, list[Hit]] = {}
     for part in search_columns(index, queries, 10, threads):
@@ -60,7 +60,7 @@ def build(folder: Path, corpus: dict[str, list[str]], workers: int = 1, k1: floa
     """Write a release of the corpus, and build its index."""
     rows = [{"_id": passage_id, "title": "", "text": " ".join(words)} for passage_id, words in corpus.items()]
     release_path = make_release(folder / "release", {("corpus", "corpus"): rows}, rows_per_shard=500)
-    return open_index(Texts(open_release(release_path)), folder / "indexes", workers, k1=k1, b=b)
+    return open_index(IndexedTexts(open_release(release_path)), folder / "indexes", workers, k1=k1, b=b)
 
 
 def random_corpus(seed: int, passages: int, longest: int) -> dict[str, list[str]]:

@@ -12,7 +12,7 @@ from hub_server import Hub
 from tiny_models import write_bert, write_cross, write_dual
 from transformers import AutoTokenizer, BertConfig, BertForMaskedLM
 
-from baselines.core.checkpoint import belongs
+from baselines.core.checkpoint import belongs_to_model
 
 REPO = "org/name"
 Command = Callable[..., Done]
@@ -87,6 +87,6 @@ def whole(checkpoint: Path) -> dict[str, bytes]:
     contents = {}
     for path in checkpoint.rglob("*"):
         name = path.relative_to(checkpoint).as_posix()
-        if path.is_file() and belongs(name):
+        if path.is_file() and belongs_to_model(name):
             contents[name] = path.read_bytes()
     return contents

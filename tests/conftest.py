@@ -213,12 +213,12 @@ _DRAWN_FIGURES: dict[bytes, dict[str, bytes]] = {}  # by the pickled arguments o
 def equal_figures_are_drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reuse the figures of an equal release, because drawing takes most of the time of a tiny publication."""
     # Imported here, because few tests draw figures.
-    from builders.check.histograms import draw
+    from builders.check.histograms import draw_histograms
 
     def draw_once(*counts: Any) -> dict[str, bytes]:
         key = pickle.dumps(counts)
         if key not in _DRAWN_FIGURES:
-            _DRAWN_FIGURES[key] = draw(*counts)
+            _DRAWN_FIGURES[key] = draw_histograms(*counts)
         return _DRAWN_FIGURES[key]
 
     monkeypatch.setattr("builders.publish.upload.draw", draw_once)

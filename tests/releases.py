@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from builders.core.cache import FileEntry
 from builders.core.files import sha256_of
 from builders.store import layout
-from builders.store.card import card
+from builders.store.card import card_markdown
 from builders.store.draft import SplitWriter, draft_release
 from builders.store.layout import schema_of
 from builders.store.manifest import Build, write_manifest
@@ -187,7 +187,7 @@ def make_release(
             entries += split_writer.close()
     stats: dict[str, Any] = {"table3": {}, "collections": {}}
     (path / "stats.json").write_text(json.dumps(stats), encoding="utf-8")
-    (path / "README.md").write_text(card(entries, stats, [Build(**BUILD)]), encoding="utf-8")
+    (path / "README.md").write_text(card_markdown(entries, stats, [Build(**BUILD)]), encoding="utf-8")
     write_manifest(path, entries, [Build(**BUILD)])
     return path
 

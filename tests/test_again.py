@@ -786,9 +786,9 @@ CONFIGS = {
 def fingerprint_of(model: Path) -> str:
     """Return the fingerprint of a model in a folder."""
     from baselines.core.settings import ModelSettings
-    from baselines.retrieve.models import fingerprint, open_encoder
+    from baselines.retrieve.models import model_fingerprint, open_encoder
 
-    return fingerprint(open_encoder(ModelSettings(str(model))))
+    return model_fingerprint(open_encoder(ModelSettings(str(model))))
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -811,13 +811,13 @@ def test_the_fingerprint_of_an_open_model_covers_the_case_of_texts(made_input: P
 
 def test_the_fingerprint_depends_on_no_path_and_on_no_text(made_input: Path, tmp_path: Path) -> None:
     from baselines.core.settings import ModelSettings
-    from baselines.retrieve.models import fingerprint, open_encoder
+    from baselines.retrieve.models import model_fingerprint, open_encoder
 
     model = open_encoder(ModelSettings(str(made_input / "dual")))
-    fingerprint_before = fingerprint(model)
+    fingerprint_before = model_fingerprint(model)
     model.encode(["饺子怎么煮", "北京的冬天"])
     model.save_pretrained(str(tmp_path / "copy"))
-    assert fingerprint(model) == fingerprint_of(tmp_path / "copy") == fingerprint_before
+    assert model_fingerprint(model) == fingerprint_of(tmp_path / "copy") == fingerprint_before
 
 
 def test_states_of_another_start_are_not_resumed(

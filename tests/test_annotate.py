@@ -15,15 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from releases import TEXTS, json_lines, md5, write_rows
 
-from builders.annotate.kappa import cohen, cohen_of, fleiss, fleiss_of
+from builders.annotate.kappa import cohen_of, fleiss_of, kappa_of_many, kappa_of_two
 from builders.annotate.merge_judgments import settled_labels
 from builders.annotate.round_steps import check_round, draw_reviews, import_judgments
-from builders.annotate.rounds import Rule, open_round
+from builders.annotate.rounds import QualityRule, open_round
 from builders.annotate.tasks import Task, read_sheet, write_sheet
 from builders.annotate.verdicts import judge_package
 from builders.core.errors import InputError
-from builders.core.files import alone
-from builders.core.highlight import common_terms, marked
+from builders.core.files import hold_lock
+from builders.core.highlight import common_terms, mark_terms
 
 
 @pytest.fixture
@@ -51,11 +51,13 @@ def test_export_refuses_and_leaves_out(tmp_path: Path) -> None:
 def test_terms_in_common_are_marked_and_texts_are_no_markup() -> None:
     query, passage = "高铁票怎么提前几天买？", "<b>高铁票</b>可以提前买 & 退，怎么都行"
     terms = common_terms(query, passage)
-    assert marked(passage, terms) == "&lt;b&gt;<mark>高铁</mark>票&lt;/b&gt;可以<mark>提前</mark>买 &amp; 退，怎么都行"
-    assert marked(query, terms) == "<mark>高铁</mark>票怎么<mark>提前</mark>几天买？"
+    assert (
+        mark_terms(passage, terms) == "&lt;b&gt;<mark>高铁</mark>票&lt;/b&gt;可以<mark>提前</mark>买 &amp; 退，怎么都行"
+    )
+    assert mark_terms(query, terms) == "<mark>高铁</mark>票怎么<mark>提前</mark>几天买？"
     # Terms match in upper and lower case, but never inside an HTML entity.
     assert common_terms("amp 是什么 GT500", "AMP & gt500") == ["gt500", "amp"]
-    assert marked("AMP & gt500 <", ["gt500", "amp"]) == "<mark>AMP</mark> &amp; <mark>gt500</mark> &lt;"
+    assert mark_terms("AMP & gt500 <", ["gt500", "amp"]) == "<mark>AMP</mark> &amp; <mark>gt500</mark> &lt;"
 
 
 def test_a_cell_that_a_spreadsheet_would_compute_is_shown_as_text(tmp_path: Path) -> None:
@@ -160,7 +162,7 @@ def test_label_studios_export_is_taken_as_it_comes(round_: Path, tmp_path: Path)
 @pytest.mark.parametrize(("people", "new"), [((ANNA, BEN), [b"12", b"12"]), ((ANNA, ANNA), [b"0", b"12"])])
 def test_two_imports_at_once_lose_nothing(round_: Path, people: tuple[str, str], new: list[bytes]) -> None:
     processes = []
-    with alone(round_ / "judgments", round_):  # both processes wait for the lock
+    with hold_lock(round_ / "judgments", round_):  # both processes wait for the lock
         for annotator in people:
             export = export_of(round_ / "label-studio" / "dev-001.json", annotator, truth, round_ / f"{annotator}.json")
             words = command("builders", "annotate", "import", "--round", round_, export)
@@ -344,7 +346,7 @@ def test_a_tie_between_annotators_is_nobodys_error(tmp_path: Path) -> None:
 @given(st.lists(st.lists(st.booleans(), max_size=12), max_size=4), st.integers(0, 12))
 def test_a_package_is_accepted_by_the_rule_in_other_words(reviews: list[list[bool]], size: int) -> None:
     agreements = {str(number): review for number, review in enumerate(reviews)}
-    verdict = judge_package(size, agreements, Rule(2, 10))
+    verdict = judge_package(size, agreements, QualityRule(2, 10))
     counted_reviews = [review for review in reviews if review]
     is_accepted = len(counted_reviews) >= 2 and all(len(review) >= min(10, size) for review in counted_reviews)
     if is_accepted:
@@ -357,9 +359,9 @@ def test_kappa_is_that_of_the_textbooks() -> None:
     # Cohen: 20 + 15 of 50 agree, 25 and 30 say yes: (0.7 - 0.5) / (1 - 0.5).
     first_labels = [1] * 25 + [0] * 25
     second_labels = [1] * 20 + [0] * 5 + [1] * 10 + [0] * 15
-    assert cohen(first_labels, second_labels) == pytest.approx(0.4)
+    assert kappa_of_two(first_labels, second_labels) == pytest.approx(0.4)
     # Kappa is undefined if all labels are equal.
-    assert cohen([1, 1], [1, 1]) is None and fleiss([[1, 1], [1, 1]]) is None
+    assert kappa_of_two([1, 1], [1, 1]) is None and kappa_of_many([[1, 1], [1, 1]]) is None
     votes = {"p1": {"a": 1, "b": 1}, "p2": {"a": 0, "b": 0}, "p3": {"a": 1, "c": 0}, "p4": {"c": 1}}
     assert cohen_of(votes) == {"a, b": {"kappa": 1.0, "pairs": 2}, "a, c": {"kappa": 0.0, "pairs": 1}}
     assert fleiss_of(votes)["people"] == 2 and fleiss_of(votes)["pairs"] == 3

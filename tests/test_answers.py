@@ -19,15 +19,15 @@ from releases import BUILD, json_lines, md5, raw_row, write_rows
 from scipy.stats import kendalltau
 from statsmodels.stats.multitest import multipletests
 
-from builders.core.words import words
-from builders.release.answer_records import merged
+from builders.core.words import split_words
+from builders.release.answer_records import merge_records
 from builders.store.draft import draft_release
 from builders.store.layout import ANSWERS
 from builders.store.reader import open_release
 from builders.store.runs import read_run, write_run
 from builders.text.answer_spans import contain_answer
 from builders.text.span_f1 import is_positive
-from builders.text.span_options import Options
+from builders.text.span_options import SpanOptions
 
 Rows = list[dict[str, Any]]
 MARCH = "北方的杏花三月开。"
@@ -100,7 +100,7 @@ def test_passages_contain_the_answers_that_the_definition_says(sample_release: P
     out = tmp_path / "out"
     options = ["--raw", SAMPLE, "--release", sample_release, "--unit", unit]
     run("builders", "add", "answers", *options, "--out", out)
-    split_text = words if unit == "word" else list
+    split_text = split_words if unit == "word" else list
     for split in ("train", "dev"):
         rows = answers(out, split)
         for joined_row in open_release(out).table(split, split).to_pylist():
@@ -123,7 +123,7 @@ TEXTS = st.lists(st.text("甲乙丙。", max_size=12), max_size=3)
 def test_answers_are_found_as_by_brute_force(rows: list[tuple[list[str], list[str]]], threshold: Fraction) -> None:
     texts_by_row = [texts for texts, _ in rows]
     answers_by_row = [row_answers for _, row_answers in rows]
-    contains_by_row = contain_answer(texts_by_row, answers_by_row, Options("char", threshold))
+    contains_by_row = contain_answer(texts_by_row, answers_by_row, SpanOptions("char", threshold))
     assert len(contains_by_row) == len(rows)
     for (texts, row_answers), contains in zip(rows, contains_by_row, strict=True):
         nonempty_answers = [answer for answer in row_answers if answer]
@@ -139,8 +139,8 @@ def test_merging_is_idempotent_and_keeps_lists_aligned(rows: list[list[tuple[str
         all_answers += row_answers
         record = {"answers": row_answers, "yesno_answers": [yes_no for _, yes_no in row], "entity_answers": []}
         records.append(record | {"question_type": "", "fact_or_opinion": "", "source": ""})
-    merged_record = merged(records)
-    assert merged([merged_record]) == merged_record
+    merged_record = merge_records(records)
+    assert merge_records([merged_record]) == merged_record
     assert len(merged_record["yesno_answers"]) in (0, len(merged_record["answers"]))
     distinct_answers = dict.fromkeys(answer for answer in all_answers if answer.strip())
     assert merged_record["answers"] == list(distinct_answers)
@@ -214,7 +214,7 @@ def test_negatives_that_become_positives_join_the_passages_of_an_answer(sample_r
     new_row = relabelled_rows.pop(query_id)
     for answer, passage_ids in zip(old_row["answers"], new_row["answer_passages"], strict=True):
         positive_ids = list(judged_ids) + negative_ids
-        expected_ids = [docid for docid in positive_ids if reaches(words(texts[docid]), [words(answer)])]
+        expected_ids = [docid for docid in positive_ids if reaches(split_words(texts[docid]), [split_words(answer)])]
         assert sorted(passage_ids) == sorted(expected_ids)
     assert relabelled_rows == rows
     run("builders", "check", "--release", relabelled)
@@ -339,8 +339,10 @@ def recalled(release: Path, path: Path) -> dict[str, dict[str, int | None]]:
     ranks_by_query: dict[str, dict[str, int | None]] = {}
     for query_id, row in answers(release).items():
         top_texts = [texts[passage_id] for passage_id in rankings.get(query_id, [])[:50]]
-        answer_tokens = [words(answer) for answer in row["answers"]]
-        ranks_by_query[query_id] = {"answer": first_rank([reaches(words(text), answer_tokens) for text in top_texts])}
+        answer_tokens = [split_words(answer) for answer in row["answers"]]
+        ranks_by_query[query_id] = {
+            "answer": first_rank([reaches(split_words(text), answer_tokens) for text in top_texts])
+        }
         entities = list(itertools.chain.from_iterable(row["entity_answers"]))
         if entities:
             has_entity = []

@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 from releases import QUESTIONS, make_release, md5, tables
 
 from baselines.bm25 import engine_numba
-from baselines.bm25.bm25_index import Texts, search_columns, segment_batches
+from baselines.bm25.bm25_index import IndexedTexts, search_columns, segment_batches
 from baselines.bm25.engine_numba import FILES, NumbaIndex
 from baselines.bm25.engine_numba import write_index as write_postings
 from baselines.bm25.tokens import STOP_WORDS, Analyzer
 from baselines.bm25.tokens import WORDS as BY_WORDS
-from baselines.bm25.tune import descend
+from baselines.bm25.tune import descend_by_coordinate
 from builders.core.files import sha256_of
 from builders.core.words import segmenter_version
 from builders.store.reader import open_release
@@ -179,7 +179,7 @@ def test_segmentation_in_processes_keeps_the_order() -> None:
 def test_of_long_passages_the_first_characters_can_be_read_alone(tmp_path: Path) -> None:
     full_index = build(tmp_path, {"a": ["winter", "is", "cold"], "b": ["cold", "is", "the", "winter"]})
     assert set(hit_ids(full_index.search(["winter"], 5))) == {"a", "b"}
-    first_characters = Texts(open_release(tmp_path / "release"), max_chars=8)
+    first_characters = IndexedTexts(open_release(tmp_path / "release"), max_chars=8)
     cut_index = engine_numba.open_index(first_characters, tmp_path / "indexes", 1)
     assert hit_ids(cut_index.search(["winter"], 5)) == ["a"]
     assert hit_ids(cut_index.search(["cold"], 5)) == ["b"]
@@ -300,11 +300,11 @@ def test_a_text_is_words_characters_bigrams_or_words_and_bigrams(name: str, expe
 def test_every_analyzer_has_an_index_of_its_own_and_asks_as_it_was_built(tmp_path: Path) -> None:
     release = open_release(make_release(tmp_path / "release"))
     analyzers = [Analyzer(name, False) for name in EXPECTED_TOKENS] + [Analyzer(name, True) for name in EXPECTED_TOKENS]
-    keys = {json.dumps(Texts(release, analyzer=analyzer).key("e")) for analyzer in analyzers}
+    keys = {json.dumps(IndexedTexts(release, analyzer=analyzer).key("e")) for analyzer in analyzers}
     assert len(keys) == len(analyzers)
     # The version must not change by accident, so that cached indexes of earlier versions remain valid.
-    assert Texts(release).key("e")["segmenter"] == f"{segmenter_version()} tokens 2"
-    index = engine_numba.open_index(Texts(release, analyzer=Analyzer("characters")), tmp_path / "indexes", 1)
+    assert IndexedTexts(release).key("e")["segmenter"] == f"{segmenter_version()} tokens 2"
+    index = engine_numba.open_index(IndexedTexts(release, analyzer=Analyzer("characters")), tmp_path / "indexes", 1)
     assert index.analyzer == Analyzer("characters")
     assert index.search(["票"], 1) and not index.search(["高铁"], 1)
 
@@ -316,11 +316,11 @@ def test_values_are_moved_one_at_a_time_until_neither_gets_better() -> None:
     def measure_dependent_values(k1: float, b: float) -> float:
         return -((k1 - 1.5) ** 2) - (b - k1 / 3) ** 2
 
-    assert descend(measure_independent_values) == (0.6, 0.3)
+    assert descend_by_coordinate(measure_independent_values) == (0.6, 0.3)
     # The steps are: b 0.4, k1 1.5, b 0.5.
-    assert descend(measure_dependent_values) == (1.5, 0.5)
+    assert descend_by_coordinate(measure_dependent_values) == (1.5, 0.5)
     # All values are equally good, so the defaults stay.
-    assert descend(lambda k1, b: 0.5) == (1.2, 0.75)
+    assert descend_by_coordinate(lambda k1, b: 0.5) == (1.2, 0.75)
 
 
 def test_values_are_not_tuned_on_the_questions_that_are_searched(tmp_path: Path) -> None:

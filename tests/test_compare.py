@@ -22,9 +22,16 @@ import baselines
 from baselines.measure.compare import compare_runs
 from baselines.measure.comparison import table_of_run
 from baselines.measure.holes import HOLE_MEASURES
-from baselines.measure.measures import IR_MEASURES, measured
+from baselines.measure.measures import IR_MEASURES, measure_names
 from baselines.measure.qrels import read_qrels
-from baselines.measure.significance import detectable, groups, holm, of_means, paired, randomisation
+from baselines.measure.significance import (
+    compare_paired,
+    detectable_difference,
+    holm_correction,
+    indistinguishable_groups,
+    of_means,
+    randomisation_test,
+)
 from builders.core.errors import InputError
 from builders.store.runs import read_run, write_run
 
@@ -129,7 +136,7 @@ def test_names_of_measures_are_accepted_in_any_case(world: list[Path]) -> None:
     result = result_of(world, "--measure", "ndcg@10", "--measure", "Recall@50", "--measure", "RECALL@50")
     assert result == result_of(world, "--measure", "nDCG@10", "--measure", "recall@50")
     table = table_of_run(read_run(world[1]), read_qrels(world[0]), ["Judged@10"])
-    assert set(measured(table)) == {"MRR@10", "recall@1", "recall@50", "RR@10", *IR_MEASURES, *HOLE_MEASURES}
+    assert set(measure_names(table)) == {"MRR@10", "recall@1", "recall@50", "RR@10", *IR_MEASURES, *HOLE_MEASURES}
 
 
 def test_wrong_names_of_measures_are_one_error_before_a_run_is_read(world: list[Path], tmp_path: Path) -> None:
@@ -242,7 +249,7 @@ SECOND_DRUG = np.array([1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4])
 
 
 def test_student_s_own_example_has_the_values_of_the_textbooks() -> None:
-    result = paired(FIRST_DRUG, SECOND_DRUG, level=0.95)
+    result = compare_paired(FIRST_DRUG, SECOND_DRUG, level=0.95)
     assert result["difference"] == pytest.approx(-1.58)
     assert result["t"]["p"] == pytest.approx(0.002833, abs=5e-7)
     assert result["interval"] == pytest.approx([-2.4598858, -0.7001142], abs=5e-8)
@@ -256,14 +263,14 @@ def test_randomisation_is_scipy_s_exact_permutation_test_but_for_the_draws() -> 
     for differences in values:
         exact = stats.permutation_test((differences,), np.mean, permutation_type="samples", n_resamples=5_000)
         tolerance = 4 * np.sqrt(exact.pvalue / 5_000)
-        assert randomisation(differences) == pytest.approx(exact.pvalue, abs=tolerance)
+        assert randomisation_test(differences) == pytest.approx(exact.pvalue, abs=tolerance)
 
 
 def test_where_all_differences_are_equal_the_other_test_stands_in_for_student_s() -> None:
-    better = paired(np.ones(3), np.zeros(3), level=0.95)
+    better = compare_paired(np.ones(3), np.zeros(3), level=0.95)
     assert better["t"]["p"] == better["randomisation"]["p"] == pytest.approx(2 / 8, abs=0.02)  # not 0
     assert (better["deviation"], better["interval"]) == (0.0, [1.0, 1.0])
-    equal = paired(np.ones(3), np.ones(3), level=0.95)
+    equal = compare_paired(np.ones(3), np.ones(3), level=0.95)
     assert equal["t"]["p"] == equal["randomisation"]["p"] == 1.0
 
 
@@ -271,14 +278,14 @@ def test_holm_s_correction_is_that_of_statsmodels() -> None:
     for seed in range(5):
         p_values = np.random.default_rng(seed).beta(0.3, 1, size=1 + 5 * seed).round(3)  # some of them equal
         corrected_values = multipletests(p_values, method="holm")[1]
-        assert holm(p_values.tolist()) == pytest.approx(corrected_values.tolist())
+        assert holm_correction(p_values.tolist()) == pytest.approx(corrected_values.tolist())
 
 
 @pytest.mark.parametrize(("queries", "alpha", "power"), [(10, 0.05, 0.8), (34, 0.05, 0.8), (300, 0.005, 0.9)])
 def test_the_detectable_difference_is_that_of_statsmodels(queries: int, alpha: float, power: float) -> None:
-    difference = detectable(1.0, queries, alpha=alpha, power=power)
+    difference = detectable_difference(1.0, queries, alpha=alpha, power=power)
     assert TTestPower().power(difference, queries, alpha) == pytest.approx(power, abs=5e-4)
-    assert detectable(0.3, queries, alpha=alpha, power=power) == pytest.approx(0.3 * difference)
+    assert detectable_difference(0.3, queries, alpha=alpha, power=power) == pytest.approx(0.3 * difference)
 
 
 def largest_sets(systems: str, different_pairs: list[tuple[str, str]]) -> list[set[str]]:
@@ -296,7 +303,7 @@ def test_groups_are_the_largest_sets_without_a_pair_that_is_told_apart() -> None
     for _ in range(60):
         systems = "bdaecf"[: rng.randint(2, 6)]
         different_pairs = [pair for pair in itertools.combinations(systems, 2) if rng.random() < 0.4]
-        system_groups = groups(systems, different_pairs)
+        system_groups = indistinguishable_groups(systems, different_pairs)
         expected_groups = largest_sets(systems, different_pairs)
         assert sorted(map(sorted, system_groups)) == sorted(map(sorted, expected_groups))
         for group in system_groups:

@@ -20,9 +20,9 @@ from sentence_transformers import SentenceTransformer
 from tiny_models import write_cross, write_dual
 
 from baselines.core.settings import ModelSettings
-from baselines.retrieve.encoder import Prefetcher, TextEncoder, batches
+from baselines.retrieve.encoder import Prefetcher, TextEncoder, batches_by_length
 from baselines.retrieve.index_files import open_vectors
-from baselines.retrieve.models import fingerprint, open_cross, open_encoder
+from baselines.retrieve.models import model_fingerprint, open_cross, open_encoder
 from builders.core.jobs import WorkerDied
 from builders.store.runs import read_run
 
@@ -149,12 +149,12 @@ def test_vectors_above_16_bits_are_refused(tmp_path: Path, models: Path) -> None
 
 def test_a_fingerprint_changes_with_weights_and_settings_only(tmp_path: Path, models: Path) -> None:
     def encoder_fingerprint(folder: Path) -> str:
-        return fingerprint(open_encoder(ModelSettings(str(folder))))
+        return model_fingerprint(open_encoder(ModelSettings(str(folder))))
 
     dot_fingerprint = encoder_fingerprint(models / "dot")
     SentenceTransformer(str(models / "dot"), device="cpu").save_pretrained(str(tmp_path / "copy"))
     assert encoder_fingerprint(tmp_path / "copy") == dot_fingerprint
-    fingerprints = {dot_fingerprint, fingerprint(open_cross(ModelSettings(str(models / "cross"))))}
+    fingerprints = {dot_fingerprint, model_fingerprint(open_cross(ModelSettings(str(models / "cross"))))}
     for name in ("short", "other", "router"):
         fingerprints.add(encoder_fingerprint(models / name))
     assert len(fingerprints) == 5
@@ -167,7 +167,7 @@ def test_a_fingerprint_changes_with_weights_and_settings_only(tmp_path: Path, mo
 )
 def test_batches_hold_every_text_once_within_their_tokens(sizes: list[int], longest: int, tokens: int) -> None:
     rows_of_batches = []
-    for rows in batches(np.array(sizes), longest, tokens):
+    for rows in batches_by_length(np.array(sizes), longest, tokens):
         rows_of_batches += rows.tolist()
         # A text of n bytes has about n / 3 characters, and two special tokens. The longest text pads all others.
         longest_text = max(min(sizes[row] // 3 + 2, longest) for row in rows)

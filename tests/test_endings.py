@@ -20,8 +20,8 @@ from builders.core.command import run_verb
 from builders.core.exit_codes import exit_code
 from builders.core.files import new_file
 from builders.core.folders import work_beside
-from builders.core.limits import DiskFull, writing
-from builders.core.progress import progress
+from builders.core.limits import DiskFull, convert_full_disk
+from builders.core.progress import show_progress
 from builders.core.verbs import verb
 
 
@@ -90,7 +90,7 @@ def test_a_stopped_verb_says_that_the_same_command_resumes(
 
 def _send_signal_at_step_2(steps: list[int]) -> None:
     """Add the number of each step to ``steps``. The object of step 2 is deleted at once."""
-    for step in progress(range(5)):
+    for step in show_progress(range(5)):
         steps.append(step)
         if step == 2:
             InDestructor()
@@ -102,7 +102,7 @@ def test_a_signal_inside_a_destructor_stops_at_the_next_step(capfd: pytest.Captu
     assert exit_code(lambda: _send_signal_at_step_2(steps) or 0) == 143
     assert steps == [0, 1, 2]
     assert set(capfd.readouterr().err.splitlines()) == {"interrupted"}
-    assert list(progress(range(2))) == [0, 1]  # the next work of this process is not stopped
+    assert list(show_progress(range(2))) == [0, 1]  # the next work of this process is not stopped
 
 
 _SIGNALLED = """
@@ -247,7 +247,7 @@ def test_every_error_of_a_full_disk_names_the_disk(tmp_path: Path, error: Except
     with small_disk(tmp_path / "disk", 1 << 20) as disk:
         # The error does not say which disk is full, so the disk with the least free space is named.
         (disk / "much").write_bytes(bytes((1 << 20) - 4096))
-        with pytest.raises(DiskFull) as caught, writing(disk / "runs"), writing(tmp_path):
+        with pytest.raises(DiskFull) as caught, convert_full_disk(disk / "runs"), convert_full_disk(tmp_path):
             raise error
     advice = "free some space there, and run the same command again"
     assert str(caught.value) == f"{disk / 'runs'}: {problem}; {advice}"
@@ -276,7 +276,7 @@ def test_a_disk_that_a_library_fills_is_named(write: Callable[[Path], None], tmp
         with (
             small_disk(tmp_path / str(number), size) as disk,
             pytest.raises(DiskFull, match=f"^{disk}: no space left on device; free some space"),
-            writing(disk),
+            convert_full_disk(disk),
         ):
             write(disk)
 
@@ -307,5 +307,5 @@ def test_a_pull_that_fills_the_disk(hub: Hub, call: Callable[..., Done], checkpo
 def test_a_full_shared_memory_is_not_reported_as_a_full_disk(tmp_path: Path) -> None:
     # The message has the words of a full disk, but /dev/shm is memory.
     torch_message = "unable to allocate shared memory(shm) for file </torch_7_8_9>: No space left on device (28)"
-    with pytest.raises(jobs.WorkerDied, match="/dev/shm"), writing(tmp_path), jobs.loading():
+    with pytest.raises(jobs.WorkerDied, match="/dev/shm"), convert_full_disk(tmp_path), jobs.convert_loader_errors():
         raise RuntimeError(torch_message)

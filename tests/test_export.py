@@ -12,7 +12,7 @@ from releases import TEXTS, json_lines, make_release, md5, passage, tables
 
 from builders.core.errors import InputError
 from builders.export import export_formats
-from builders.export.export_formats import export
+from builders.export.export_formats import export_set
 from builders.export.export_options import EXPORT_FORMATS
 from builders.export.export_release import export_release
 from builders.export.exported_runs import FORMS
@@ -38,7 +38,7 @@ def in_a_line(text: str) -> str:
 def export_to(release: Path, layout: str, name: str = "main") -> Path:
     """Export a set of the release to a folder beside it."""
     out = release.parent / f"{layout}-{name}"
-    export(open_release(release), layout, out, name)
+    export_set(open_release(release), layout, out, name)
     return out
 
 
@@ -146,7 +146,7 @@ def test_an_export_read_back_is_the_release_whatever_its_texts(layout: str, tmp_
 
 
 def test_what_a_tsv_cannot_hold_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    export(open_release(make_release(tmp_path / "release", tables(NASTY))), "msmarco", tmp_path / "out")
+    export_set(open_release(make_release(tmp_path / "release", tables(NASTY))), "msmarco", tmp_path / "out")
     changed_count = sum(text != in_a_line(text) for text in NASTY)
     message = f"collection.tsv: replaced tabs and line ends by spaces in {changed_count} of {len(NASTY)} lines"
     assert message in caplog.text
@@ -224,7 +224,7 @@ def test_an_export_replaces_an_earlier_one_and_nothing_else(tmp_path: Path) -> N
     (tmp_path / "mine" / "notes.txt").write_text("keep")
     for target in (tmp_path / "mine", release, release / "beir", tmp_path):
         with pytest.raises(InputError):
-            export(open_release(release), "trec", target)
+            export_set(open_release(release), "trec", target)
     assert names(tmp_path / "mine") == ["notes.txt"]
     assert (release / "manifest.json").exists()
     assert names(tmp_path) == ["beir-main", "mine", "release"]
@@ -236,5 +236,5 @@ def test_an_id_with_blanks_is_refused(layout: str, wrong_id: str, tmp_path: Path
     rows["queries", "dev"][0]["_id"] = rows["qrels", "dev"][0]["query-id"] = wrong_id
     release = make_release(tmp_path / "release", rows)
     with pytest.raises(InputError) as error:
-        export(open_release(release), layout, tmp_path / "out")
+        export_set(open_release(release), layout, tmp_path / "out")
     assert str(error.value).startswith(f"{release}: has the id {wrong_id!r}, but ")

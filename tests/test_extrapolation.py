@@ -16,7 +16,7 @@ from releases import TEXTS, make_release, md5, put_stats, tables
 from baselines.measure.significance import of_means
 from baselines.reproduce.extrapolation_table import gap_interval
 from builders.add.extrapolation_sets import draw_restrain_sets
-from builders.add.vectors import find_clusters, fixed_point, read_directions, scale
+from builders.add.vectors import common_length, find_clusters, fixed_point, read_directions
 from builders.core.errors import InputError
 from builders.core.files import sha256_of
 from builders.store.reader import Release, open_release
@@ -235,7 +235,7 @@ def test_products_stay_where_float32_is_exact(dimensions: int, seed: int) -> Non
     assert np.abs(rows).astype(np.float64).max() <= 4096
     assert ((rows * rows).sum(axis=1) <= 2**24).all()  # float32 has all whole numbers up to here
     directions = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    rounded_cosines = rows @ rows.T / scale(dimensions) ** 2
+    rounded_cosines = rows @ rows.T / common_length(dimensions) ** 2
     assert np.abs(rounded_cosines - directions @ directions.T).max() < 2e-3
 
 

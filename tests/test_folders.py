@@ -16,7 +16,7 @@ import pytest
 from commands import ROOT, names
 from environments import small_disk
 
-from baselines.core.passages import Cache
+from baselines.core.passages import PassageCache
 from builders.core import cache as verified
 from builders.core.cache import fault_once
 from builders.core.errors import InputError, Unfinished
@@ -412,9 +412,9 @@ def test_a_cache_that_cannot_be_written_is_named_by_the_error(tmp_path: Path, mo
         monkeypatch.setenv("XDG_CACHE_HOME", str(disk))
         message = f"^{disk}/dureader_retrieval/texts: .*; set XDG_CACHE_HOME to a folder"
         with pytest.raises(InputError, match=message):
-            Cache("texts").folder(None, {}, make)
+            PassageCache("texts").folder(None, {}, make)
         with pytest.raises(InputError, match=f"^{disk}: is not writable"):
-            Cache("texts").folder(disk / "given", {}, make)
+            PassageCache("texts").folder(disk / "given", {}, make)
 
 
 def test_loops_are_compiled_without_a_cache(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

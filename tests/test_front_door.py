@@ -21,11 +21,11 @@ from builders.core import progress as progress_module
 from builders.core.command import CONSOLE, SHELLS, main
 from builders.core.errors import EXTRAS, InputError
 from builders.core.exit_codes import exit_code
-from builders.core.progress import progress
+from builders.core.progress import show_progress
 from builders.core.tables import as_code, as_text
 from builders.core.verbs import load_function
 from builders.core.version import VERSION
-from builders.store.card import card
+from builders.store.card import card_markdown
 from builders.store.draft import draft_release
 from builders.store.layout import schema_of
 from builders.store.manifest import Build, Source
@@ -314,7 +314,7 @@ def test_json_stays_json_in_any_encoding(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_progress_is_logged(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     monkeypatch.setattr(progress_module, "EVERY", 0)  # seconds between two lines
-    assert list(progress(["a", "b"], label="encode", unit="row")) == ["a", "b"]
+    assert list(show_progress(["a", "b"], label="encode", unit="row")) == ["a", "b"]
     assert any(line.startswith("encode:  50% 1.00/2.00 [") for line in caplog.messages), caplog.messages
 
 
@@ -343,7 +343,7 @@ def test_a_code_span_ends_where_its_text_ends(text: str, code_span: str) -> None
 
 def test_a_card_shows_the_names_of_sources_and_options_as_text() -> None:
     build = Build(WILD, {"unit": WILD}, [Source(WILD, 1, "0" * 64)])
-    card_text = card([], {"table3": {}, "collections": {}}, [build])
+    card_text = card_markdown([], {"table3": {}, "collections": {}}, [build])
     assert "<script>" not in card_text.replace("`<script>", "").replace(r"\<script\>", "")
     assert r"- \<script\>" in card_text and f"unit = {as_text(WILD)}, from:" in card_text
     assert "\033" not in card_text and "\u2028" not in card_text

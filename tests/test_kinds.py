@@ -20,10 +20,10 @@ from baselines.core.settings import ModelSettings
 from baselines.retrieve import exact_search, sparse, torch_engine
 from baselines.retrieve.devices import Work
 from baselines.retrieve.exact_search import largest_norm
-from baselines.retrieve.index_files import NAME, Index, chunk_name, open_vectors
+from baselines.retrieve.index_files import NAME, VectorIndex, chunk_name, open_vectors
 from baselines.retrieve.model_kinds import kind_of_model
-from baselines.retrieve.search_engines import Engine, FaissEngine
-from baselines.retrieve.torch_engine import TorchEngine, top
+from baselines.retrieve.search_engines import FaissEngine, SearchEngine
+from baselines.retrieve.torch_engine import TorchEngine, fast_topk
 from baselines.retrieve.vector_index import open_retriever
 from builders.core.errors import InputError
 from builders.core.files import sha256_of
@@ -233,7 +233,7 @@ def test_an_index_is_reused_only_with_the_same_settings(models: Path, release: R
     assert search_with(plain, release, index_folder) == all_hits
     assert times_before == {path: path.stat().st_mtime_ns for path in index_folder.iterdir()}
     with_prompt = ModelSettings(str(models / "dual"), query_prompt="火")
-    fingerprints = [open_retriever(settings, WORK).about["fingerprint"] for settings in (plain, with_prompt)]
+    fingerprints = [open_retriever(settings, WORK).result_inputs["fingerprint"] for settings in (plain, with_prompt)]
     assert fingerprints[0] != fingerprints[1]
 
 
@@ -264,7 +264,7 @@ def test_refused_options(
 RowHits = list[tuple[int, float]]
 
 
-def write_vectors(folder: Path, values: np.ndarray, shard_rows: int) -> Index:
+def write_vectors(folder: Path, values: np.ndarray, shard_rows: int) -> VectorIndex:
     """Write vectors like the verb encode, in shards of this number of rows, and open them."""
     folder.mkdir(parents=True)
     shards = []
@@ -316,7 +316,7 @@ def sort_hits(all_hits: Iterator[tuple[np.ndarray, np.ndarray]], ranks: np.ndarr
     return best_hits
 
 
-def engines_of(name: str, queries: np.ndarray, count: int, devices: int = 1) -> list[Engine]:
+def engines_of(name: str, queries: np.ndarray, count: int, devices: int = 1) -> list[SearchEngine]:
     """Return an engine for each device."""
     engine_class = FaissEngine if name == "faiss" else TorchEngine
     return [engine_class(queries, count) for _ in range(devices)]
@@ -354,7 +354,7 @@ def test_search_is_brute_force(tmp_path_factory: pytest.TempPathFactory, case: d
         patch.setattr(exact_search, "BLOCK", case["block"])
         patch.setattr(torch_engine, "SCORES", case["scores"])
         engines = engines_of(case["engine"], queries, fetch_count, case["devices"])
-        hits = exact_search.search(vectors, queries, engines, top_k, fetch_count, lambda: ranks)
+        hits = exact_search.search_unsorted(vectors, queries, engines, top_k, fetch_count, lambda: ranks)
         assert sort_hits(hits, ranks, top_k) == brute_force(queries, passages, ranks, top_k)
 
 
@@ -377,7 +377,7 @@ def test_search_is_brute_force_on_rounded_numbers(tmp_path: Path, engine: str, m
         return second_pass(*args)
 
     monkeypatch.setattr(exact_search, "_second_pass", count_queries)
-    hits = exact_search.search(vectors, queries, engines_of(engine, queries, 30, 2), 10, 30, lambda: ranks)
+    hits = exact_search.search_unsorted(vectors, queries, engines_of(engine, queries, 30, 2), 10, 30, lambda: ranks)
     assert sort_hits(hits, ranks, 10) == brute_force(queries, passages, ranks, 10)
     # Scores are rounded, so a few other queries may need a second pass, too.
     assert 3 <= sum(query_counts) <= 6
@@ -386,7 +386,7 @@ def test_search_is_brute_force_on_rounded_numbers(tmp_path: Path, engine: str, m
 @given(seed=st.integers(0, 10**6), levels=st.sampled_from([2, 10**6]), k=st.integers(1, 40))
 def test_top_of_groups_is_topk(seed: int, levels: int, k: int) -> None:
     scores = torch.randint(levels, (3, 32 * 96), generator=torch.Generator().manual_seed(seed)).float()
-    top_scores, columns = top(scores, k)
+    top_scores, columns = fast_topk(scores, k)
     assert torch.equal(top_scores, torch.topk(scores, k).values)
     assert torch.equal(scores.gather(1, columns), top_scores)
     for row in columns.tolist():
@@ -420,5 +420,5 @@ def test_an_error_of_one_device_ends_the_search(tmp_path: Path, monkeypatch: pyt
             super().add(start, block)
 
     with pytest.raises(torch.OutOfMemoryError):
-        exact_search.candidates(vectors, [CountedEngine(queries, 1), FullEngine(queries, 1)], 1)
+        exact_search.find_candidates(vectors, [CountedEngine(queries, 1), FullEngine(queries, 1)], 1)
     assert len(searched_starts) < 2_500

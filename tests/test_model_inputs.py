@@ -137,7 +137,7 @@ def test_a_prompt_that_fills_the_query_of_a_pair_is_refused(tmp_path: Path) -> N
 def test_a_chat_template_that_fills_the_input_is_refused(tmp_path: Path) -> None:
     folder = write_language_model(tmp_path / "llm")
     with pytest.raises(InputError, match=r"an input has at most .* tokens, which leave no token of a query"):
-        open_reranker(ModelSettings(str(folder), max_length=64), WORK).about()
+        open_reranker(ModelSettings(str(folder), max_length=64), WORK).result_inputs()
 
 
 def test_a_training_whose_prompt_fills_the_query_is_refused(tmp_path: Path) -> None:

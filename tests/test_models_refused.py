@@ -25,8 +25,8 @@ from transformers import AutoTokenizer
 from baselines.core.settings import ModelSettings
 from baselines.retrieve.hub_models import model_commit
 from baselines.retrieve.index_files import open_vectors
-from baselines.retrieve.library_errors import opening
-from baselines.retrieve.models import fingerprint, open_cross, open_encoder
+from baselines.retrieve.library_errors import convert_library_errors
+from baselines.retrieve.models import model_fingerprint, open_cross, open_encoder
 from baselines.train.recipe import read_recipe
 from baselines.train.trained_models import cross_encoder, dual_encoder, masked_language_model
 from builders.core.errors import InputError
@@ -177,9 +177,9 @@ def test_a_damaged_model_is_one_error(models: Path, tmp_path: Path, damage: str,
 def test_a_model_without_a_pooler_has_one_fingerprint(models: Path, tmp_path: Path) -> None:
     model_folder = Path(shutil.copytree(models / "dual", tmp_path / "model"))
     _remove_weights("pooler")(model_folder)
-    first_fingerprint = fingerprint(open_encoder(ModelSettings(str(model_folder))))
-    second_fingerprint = fingerprint(open_encoder(ModelSettings(str(model_folder))))
-    fingerprint_with_pooler = fingerprint(open_encoder(ModelSettings(str(models / "dual"))))
+    first_fingerprint = model_fingerprint(open_encoder(ModelSettings(str(model_folder))))
+    second_fingerprint = model_fingerprint(open_encoder(ModelSettings(str(model_folder))))
+    fingerprint_with_pooler = model_fingerprint(open_encoder(ModelSettings(str(models / "dual"))))
     assert first_fingerprint == second_fingerprint != fingerprint_with_pooler
 
 
@@ -378,5 +378,5 @@ def test_a_path_as_a_commit_is_refused(tmp_path: Path, release: Path, hub: Hub, 
 
 
 def test_a_download_that_fails_while_a_model_is_opened_names_the_variable() -> None:
-    with pytest.raises(InputError, match="set HF_ENDPOINT"), opening("org/name: cannot be opened"):
+    with pytest.raises(InputError, match="set HF_ENDPOINT"), convert_library_errors("org/name: cannot be opened"):
         raise OSError(f"We couldn't connect to {constants.ENDPOINT!r} to load the files")

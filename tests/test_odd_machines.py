@@ -13,7 +13,7 @@ from releases import QUESTIONS, TEXTS, make_release, md5
 
 from baselines.measure.measures import per_query
 from builders.core.exit_codes import exit_code
-from builders.core.limits import DiskFull, writing
+from builders.core.limits import DiskFull, convert_full_disk
 from builders.store.runs import write_run
 
 
@@ -74,7 +74,7 @@ def test_a_full_disk_is_named_by_the_thread_that_writes_to_it(tmp_path: Path) ->
     may_end = threading.Event()
 
     def write_elsewhere() -> None:
-        with writing(Path("/")):
+        with convert_full_disk(Path("/")):
             has_started.set()
             may_end.wait(10)
 
@@ -82,7 +82,7 @@ def test_a_full_disk_is_named_by_the_thread_that_writes_to_it(tmp_path: Path) ->
     thread = threading.Thread(target=write_elsewhere)
     thread.start()
     has_started.wait(10)
-    with pytest.raises(DiskFull) as error, writing(tmp_path):
+    with pytest.raises(DiskFull) as error, convert_full_disk(tmp_path):
         raise OSError("No space left on device")
     may_end.set()
     thread.join()

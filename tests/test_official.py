@@ -25,7 +25,7 @@ from official_archives import (
 from releases import md5
 
 from builders.core.errors import InputError
-from builders.export.export_formats import export
+from builders.export.export_formats import export_set
 from builders.official import blocks
 from builders.official.assembly import build_from_archives
 from builders.official.numbered import NumberedIds, as_keys
@@ -46,7 +46,7 @@ def check_round_trip(folder: Path) -> None:
     """Export the release and build it again. Both releases have the same tables."""
     for name in ("out", "again"):
         shutil.rmtree(folder / name, ignore_errors=True)
-    export(open_release(folder / "release"), "official", folder / "out")
+    export_set(open_release(folder / "release"), "official", folder / "out")
     build_from_archives([folder / "out"], folder / "again")
     assert tables(folder / "again") == tables(folder / "release")
 
@@ -88,7 +88,7 @@ def test_the_preprocessed_release_brings_the_top_50(tmp_path: Path) -> None:
     for rank, text in enumerate(texts_at(4, 7, 9), 1):
         expected_lines.append(f"{query_id} Q0 {md5(text)} {rank} {4 - rank} official-dual-encoder")
     assert trec_path.read_text().splitlines()[:3] == expected_lines
-    export(open_release(tmp_path / "release"), "trec", tmp_path / "trec")
+    export_set(open_release(tmp_path / "release"), "trec", tmp_path / "trec")
     assert (tmp_path / "trec/runs" / trec_path.name).read_bytes() == trec_path.read_bytes()
     # The file of texts gives the same run without the file of ids.
     convert(tmp_path / "half", {name: text for name, text in preprocessed_files().items() if "id_map" not in name})
@@ -176,7 +176,7 @@ def test_tabs_and_line_ends_become_spaces_in_the_tsvs_alone(tmp_path: Path, capl
     cross_name = f"{PREPROCESSED}/train/cross.train.tsv"
     rows = [made.question("问\t题", ["答\n案"]), made.question("问题", ["答案", "答\r案"])]
     convert(tmp_path, {train_name: made.lines(rows), cross_name: "问题\t\t答案\t1\n问题\t\t别的\t0\n"})
-    export(open_release(tmp_path / "release"), "official", tmp_path / "out")
+    export_set(open_release(tmp_path / "release"), "official", tmp_path / "out")
     assert (tmp_path / "out" / train_name).read_text(encoding="utf-8").count("\\") == 3
     cross_lines = (tmp_path / "out" / cross_name).read_bytes().decode().splitlines()
     assert cross_lines == ["问 题\t\t答 案\t1", "问题\t\t答案\t1", "问题\t\t答 案\t1", "问题\t\t别的\t0"]

@@ -14,7 +14,7 @@ from commands import Done, run
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 from whole_release import ENGLISH
 
-from builders.annotate.annotate_options import Written
+from builders.annotate.annotate_options import WrittenFiles
 from builders.annotate.merge_judgments import merge_judgments
 from builders.annotate.pool_steps import pool_passages, relabel_negatives
 from builders.annotate.round_steps import merge_round
@@ -253,7 +253,7 @@ def test_relabelling_from_python_returns_the_run_and_then_the_counts(scored_rele
     negatives = scored_release / "negatives.jsonl"
     candidates_path = scored_release / "candidates.run"
     candidates = relabel_negatives("candidates", release, negatives=negatives, out=candidates_path)
-    assert isinstance(candidates, Written)
+    assert isinstance(candidates, WrittenFiles)
     assert candidates.paths == (candidates_path,)
     assert candidates.text.endswith(f"queries: {candidates_path}")
     scores = [scored_release / "one.run", read_run(scored_release / "two.run")]

@@ -103,7 +103,7 @@ def test_retrievers_agree_with_fp32(tmp_path: Path, write: Any, dtype: str, requ
     scores_by_dtype = {}
     for computed_in in ("fp32", dtype):
         retriever = open_retriever(settings, Work(("cpu",), computed_in))
-        assert retriever.about["computed_in"] == computed_in
+        assert retriever.result_inputs["computed_in"] == computed_in
         index = retriever.index(release, "corpus", tmp_path / computed_in)
         hits = retriever.search(release, "corpus", index, QUESTIONS["dev"], len(TEXTS))
         scores_by_dtype[computed_in] = [dict(query_hits) for query_hits in hits]

@@ -20,7 +20,7 @@ from builders.annotate.merge_judgments import settled_labels
 from builders.annotate.pool import read_pool
 from builders.annotate.prefill import label_in
 from builders.annotate.rounds import ERRORS, open_round
-from builders.store.published import published
+from builders.store.published import published_figures
 from builders.store.runs import write_run
 
 ANSWERS = dict(zip(QUESTIONS["dev"], TEXTS[4:], strict=True))
@@ -367,8 +367,8 @@ def test_the_sums_of_section_3_5_follow_the_categories(drawn_round: Path) -> Non
 
 
 def test_the_papers_sums_are_the_sums_of_its_categories() -> None:
-    shares = published()["table10"]
-    for paper_sum in published()["table10_sums"].values():
+    shares = published_figures()["table10"]
+    for paper_sum in published_figures()["table10_sums"].values():
         assert paper_sum["share"] == pytest.approx(sum(shares[key] for key in paper_sum["categories"]))
 
 

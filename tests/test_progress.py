@@ -11,7 +11,7 @@ from tiny_kinds import write_multi_vector, write_sparse
 from tiny_models import write_cross, write_dual
 
 from builders.core import progress as progress_module
-from builders.core.progress import progress
+from builders.core.progress import show_progress
 from builders.core.quiet import quiet_call
 from builders.core.shares import report_share
 from builders.store.reader import open_release
@@ -122,7 +122,7 @@ def test_check_counts_its_rules(tmp_path: Path) -> None:
 
 def test_finished_work_is_no_measure_of_the_speed(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
-    with progress(total=100, label="encode", done=90) as bar:
+    with show_progress(total=100, label="encode", done=90) as bar:
         bar.update(1)
         assert bar.format_dict["initial"] == 90
     assert caplog.messages[-1].startswith("encode:  91%")
@@ -135,7 +135,7 @@ def test_a_task_moves_its_bar_by_shares(caplog: pytest.LogCaptureFixture) -> Non
         return amount
 
     caplog.set_level("INFO")
-    with progress(total=8, label="work") as bar:
+    with show_progress(total=8, label="work") as bar:
         assert list(bar.follow(map(compute, [2, 6]), [2, 6])) == [2, 6]
     # The first task is a quarter of the work: it is half done at 12 %.
     percentages = [int(line.split("%")[0].split()[-1]) for line in caplog.messages]
@@ -144,6 +144,6 @@ def test_a_task_moves_its_bar_by_shares(caplog: pytest.LogCaptureFixture) -> Non
 
 def test_a_quiet_task_logs_nothing(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
-    with quiet_call(), progress(total=2) as bar, bar.task(2):
+    with quiet_call(), show_progress(total=2) as bar, bar.task(2):
         report_share(0.5)
     assert caplog.messages == []

@@ -16,7 +16,7 @@ from tiny_models import write_dual
 from baselines.core.passages import open_passages
 from baselines.train.dev_sample import SampledPassages, draw_dev_sample
 from baselines.train.recipe import read_recipe
-from baselines.train.recipe_costs import Sizes
+from baselines.train.recipe_costs import CollectionSizes
 from baselines.train.training_pairs import read_pairs
 from builders.store.reader import open_release
 from builders.store.runs import read_run, write_run
@@ -145,7 +145,7 @@ def test_a_recipe_trains_on_the_config_that_it_names(
     assert pairs.positive.tolist() == numbers
     assert set(pairs.negatives.ravel().tolist()) == {4}
     assert recipe.resolved()["data"]["set"] == name
-    assert Sizes(opened).pairs(name, "train") == len(numbers)  # the count of `reproduce --dry-run`
+    assert CollectionSizes(opened).pairs(name, "train") == len(numbers)  # the count of `reproduce --dry-run`
     # Checkpoints are evaluated on dev of the main set, because a drawn config has no dev questions.
     sample = draw_dev_sample(opened, recipe, passages, None)
     assert isinstance(sample, SampledPassages)

@@ -23,11 +23,11 @@ from builders.release import rows as raw
 from builders.release.build import build_from_raw
 from builders.sources import lines as blocks
 from builders.store import layout
-from builders.text.span_options import Options
+from builders.text.span_options import SpanOptions
 
 ray = pytest.importorskip("ray", reason="Ray is not installed (extra ray)")
 cluster_utils = pytest.importorskip("ray.cluster_utils")
-CHAR = Options(unit="char")
+CHAR = SpanOptions(unit="char")
 BLOCKS = 13  # number of blocks of 32 KB in the rows below
 STORE_MB = 80  # of a node's object store; Ray's minimum is 75
 CALLS_BEFORE_DEATH = 3  # calls of a function until its worker is killed
@@ -88,7 +88,7 @@ def rows(tmp_path: Path) -> Path:
     return rows_folder
 
 
-def build_locally(rows: Path, out: Path, options: Options) -> dict[str, str]:
+def build_locally(rows: Path, out: Path, options: SpanOptions) -> dict[str, str]:
     """Build a release by the local engine, and return the hashes of its files."""
     build_from_raw(raw.find_sources([rows]), out, options)
     return tree(out)

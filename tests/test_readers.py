@@ -20,11 +20,11 @@ from baselines.train.recipe import read_recipe
 from baselines.train.training_pairs import read_pairs
 from builders.add.cmedqa import read_cmedqa
 from builders.add.squad_files import read_squad
-from builders.check.release_report import check
-from builders.core.database import database
+from builders.check.release_report import test_release
+from builders.core.database import open_database
 from builders.core.errors import InputError
 from builders.core.files import plain_folder, read_toml
-from builders.export.export_formats import export
+from builders.export.export_formats import export_set
 from builders.official.copies import build_copy
 from builders.similar.pairs import Names
 from builders.similar.pairs import read_pairs as read_training_pairs
@@ -238,7 +238,7 @@ def test_an_exported_run_has_no_mark_and_no_blank_line_and_its_hits_are_counted(
     path = tmp_path / "my.run"
     path.write_bytes(content)
     assert read_run(path).hits == HITS
-    rows = export(release, "trec", tmp_path / "out", runs=[path], runs_only=True)
+    rows = export_set(release, "trec", tmp_path / "out", runs=[path], runs_only=True)
     assert (tmp_path / "out" / "runs" / "my.trec").read_bytes() == RUN
     assert rows == {"runs/my.trec": 2}
 
@@ -252,9 +252,9 @@ def test_a_release_in_a_folder_with_any_name_is_read_itself(tmp_path: Path, name
     for folder in (tmp_path / "plain", tmp_path / name):
         release = open_release(make_release(folder))
         out = tmp_path / f"export of {folder.name}"
-        export(release, "flagembedding", out)
+        export_set(release, "flagembedding", out)
         exported_files = {path.name: path.read_bytes() for path in out.rglob("*.jsonl")}
-        findings = [(finding.test, finding.where, finding.count) for finding in check(release).findings]
+        findings = [(finding.test, finding.where, finding.count) for finding in test_release(release).findings]
         outputs.append((exported_files, findings))
     assert outputs[0] == outputs[1]
 
@@ -263,7 +263,7 @@ def test_a_temporary_folder_with_any_name_holds_a_database(tmp_path: Path, monke
     work = tmp_path / "back\\slash?"
     work.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(work))
-    with database(work / "spill", 50, file=work / "test.duckdb") as connection:
+    with open_database(work / "spill", 50, file=work / "test.duckdb") as connection:
         connection.execute("CREATE TABLE numbers AS SELECT range AS number FROM range(10)")
         connection.execute("CREATE TABLE texts AS SELECT md5(range::VARCHAR) AS text FROM range(1000000)")
         connection.execute("CREATE TABLE sorted AS SELECT text FROM texts ORDER BY text")  # more than the memory

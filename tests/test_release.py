@@ -31,8 +31,8 @@ from builders.sources import lines as blocks
 from builders.store import layout
 from builders.store.reader import open_release
 from builders.store.written_release import WrittenRelease
-from builders.text.span_f1 import Questions, f1, is_positive, label_questions
-from builders.text.span_options import Options
+from builders.text.span_f1 import QuestionTokens, is_positive, label_questions, token_f1
+from builders.text.span_options import SpanOptions
 from builders.text.span_scan import best_f1
 
 SECONDS_TO_END = 300  # limit for the end of a killed process on a busy machine
@@ -186,7 +186,7 @@ def test_the_count_of_positive_paragraphs_on_the_real_rows(shared_data: Path) ->
         positive_count = 0
         for block in blocks.read_blocks(raw.find_sources([shared_data / "dureader-2.0-demo"])):
             rows = [row for _, row in raw.parse_rows(block, segmented=unit == "word")]
-            positive_count += int(label_rows(rows, Options(unit=unit)).sum())
+            positive_count += int(label_rows(rows, SpanOptions(unit=unit)).sum())
         assert positive_count == expected_count
 
 
@@ -207,7 +207,7 @@ def test_words_are_cut_where_the_rows_carry_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize("workers", [1, 3])
 def test_workers_change_not_a_byte(small: Path, tmp_path: Path, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     sources = raw.find_sources([small])
-    options = Options(unit="char", min_chars=4)
+    options = SpanOptions(unit="char", min_chars=4)
     monkeypatch.setattr(layout, "ROWS_PER_SHARD", 2)
     build_from_raw(sources, tmp_path / "plain", options)
     monkeypatch.setattr("builders.release.build._SMALL_INPUT_BYTES", 0)
@@ -346,7 +346,7 @@ THRESHOLDS = [Fraction(1, 2), Fraction(1, 3), Fraction(2, 3), Fraction(9, 10), F
 def brute_best(paragraph: Sequence[object], answer: Sequence[object]) -> Fraction:
     """Return the maximum of F1(s, a) over all spans s, as the paper defines it."""
     spans = itertools.combinations(range(len(paragraph) + 1), 2)
-    return max((f1(paragraph[start:end], answer) for start, end in spans), default=Fraction(0))
+    return max((token_f1(paragraph[start:end], answer) for start, end in spans), default=Fraction(0))
 
 
 def join_tokens(texts: Sequence[Sequence[int]]) -> NDArray[np.int32]:
@@ -359,14 +359,14 @@ def running_sums(counts: Iterable[int]) -> NDArray[np.int64]:
     return np.cumsum(list(counts), dtype=np.int64)
 
 
-def questions(*rows: tuple[Sequence[Sequence[int]], Sequence[Sequence[int]]]) -> Questions:
+def questions(*rows: tuple[Sequence[Sequence[int]], Sequence[Sequence[int]]]) -> QuestionTokens:
     """Return questions of these (paragraphs, answers), whose texts are lists of token ids."""
     paragraphs: list[Sequence[int]] = []
     answers: list[Sequence[int]] = []
     for row_paragraphs, row_answers in rows:
         paragraphs += row_paragraphs
         answers += row_answers
-    return Questions(
+    return QuestionTokens(
         join_tokens(paragraphs),
         running_sums(len(paragraph) for paragraph in paragraphs),
         running_sums(len(row_paragraphs) for row_paragraphs, _ in rows),

@@ -15,17 +15,17 @@ from releases import make_release, quality_tables
 from reproduce_world import reported, reproduce
 from scipy import stats
 
-from baselines.measure.significance import holm
-from baselines.reproduce.leaderboard import board, read_leaderboard
+from baselines.measure.significance import holm_correction
+from baselines.reproduce.leaderboard import leaderboard_values, read_leaderboard
 from baselines.reproduce.published_scores import read_published_scores
-from baselines.reproduce.report import MeasuredRow, Reference, nearness, other_data, other_models, paired_tests
-from baselines.reproduce.report_page import page
+from baselines.reproduce.report import MeasuredRow, Reference, other_data, other_models, paired_tests, rate_nearness
+from baselines.reproduce.report_page import render_page
 from baselines.reproduce.report_text import report_text
-from baselines.reproduce.select_rows import Row, Selection, rows_of, select_rows
-from baselines.reproduce.step_settings import NO_SETTINGS, Settings, read_settings
+from baselines.reproduce.select_rows import RowSelection, TableRow, rows_of, select_rows
+from baselines.reproduce.step_settings import NO_SETTINGS, StepSettings, read_settings
 from baselines.reproduce.steps import Step, Steps
 from baselines.train.recipe import read_recipe
-from baselines.train.recipe_costs import KNOWN, ModelCost, Sizes, call_cost
+from baselines.train.recipe_costs import KNOWN, CollectionSizes, ModelCost, call_cost
 from builders.store.reader import open_release
 
 BM25 = ("--table", 4, "--row", "bm25")
@@ -52,7 +52,7 @@ def here(tmp_path: Path, own_cache: None, monkeypatch: pytest.MonkeyPatch) -> Pa
 
 def test_near_is_what_our_interval_holds() -> None:
     marks = {60.0: "OK", 58.0: "OK", 63.0: "OK", 57.99: "close", 55.5: "close", 65.5: "close", 65.6: "off"}
-    assert {figure: nearness((58.0, 63.0), figure) for figure in marks} == marks  # twice as wide: 55.5 to 65.5
+    assert {figure: rate_nearness((58.0, 63.0), figure) for figure in marks} == marks  # twice as wide: 55.5 to 65.5
 
 
 def test_data_are_the_papers_where_split_and_sizes_are() -> None:
@@ -82,10 +82,10 @@ def test_another_start_and_another_training_are_named(tmp_path: Path, settings: 
     assert other_models(scratch, NO_SETTINGS) == ["models from scratch, not from pretrained weights"]
 
 
-def steps_of(row_name: str, settings: Settings, *, scratch: bool = False) -> list[Step]:
+def steps_of(row_name: str, settings: StepSettings, *, scratch: bool = False) -> list[Step]:
     """Return the steps of a row, which are recorded when the row is run."""
     steps = Steps(Path("R"), Path("O"), scratch=scratch, settings=settings)
-    for row in select_rows(steps, Selection(row=row_name)):
+    for row in select_rows(steps, RowSelection(row=row_name)):
         row.run()
     return list(steps.recorded.values())
 
@@ -165,7 +165,7 @@ def measure_bar(series: str, values: dict[str, float]) -> MeasuredRow:
     """Return a bar of Figure 2 whose queries have these reciprocal ranks."""
     ranks = [round(1 / value) if value else None for value in values.values()]
     table = pa.table({"query_id": list(values), "first_positive_rank": pa.array(ranks, pa.int64())})
-    row = Row(name="bm25", title="BM25", run=lambda: Step("", "", {}, Path()), series=series, figure=2)
+    row = TableRow(name="bm25", title="BM25", run=lambda: Step("", "", {}, Path()), series=series, figure=2)
     return MeasuredRow(row, row.run(), Reference("main", "dev", "", ""), {}, {}, {}, table)
 
 
@@ -181,7 +181,7 @@ def test_figure_2_tests_whether_the_corrections_improved_the_scores() -> None:
     assert first["difference"] == 37.0
     assert first["difference"] == round(100 * np.mean(after_values - before_values), 2)
     assert first["p"] == pytest.approx(stats.ttest_rel(after_values, before_values).pvalue)
-    assert [test["corrected"] for test in tests] == holm([test["p"] for test in tests])
+    assert [test["corrected"] for test in tests] == holm_correction([test["p"] for test in tests])
     assert paired_tests([measure_bar("after", after)]) == []
 
 
@@ -195,7 +195,7 @@ def test_figure_2_prints_the_tests(here: Path) -> None:
     assert "Figure 2: after minus before, paired t-test over queries" in printed
     expected_line = "BM25: MRR@10 +12.50 +11.00 to +14.00 2,000 1.2e-09 1.1e-08"
     assert cells_of(expected_line)[0] in cells_of(printed)
-    assert "1.2e-09" in Seen(page(report, [], {})).text
+    assert "1.2e-09" in Seen(render_page(report, [], {})).text
 
 
 def test_the_rest_of_the_dev_questions_is_published_in_the_arxiv_versions_alone() -> None:
@@ -233,7 +233,7 @@ def test_nothing_of_the_page_is_fetched_or_run(here: Path, bad: str) -> None:
     names = ("MRR@10", "Recall@1", "Recall@50", "nDCG@10", "R@10")
     own_run: dict[str, Any] = {"model": bad, "table_key": ("other", "dev", bad), "passages": 3}
     own_run |= {"figures": dict.fromkeys(names, 1.0), "intervals": dict.fromkeys(names, (0.0, 2.0))}
-    content = page(report, board(read_leaderboard(), [own_run]), {})
+    content = render_page(report, leaderboard_values(read_leaderboard(), [own_run]), {})
     parsed_page = Seen(content)
     tag_names = {tag for tag, _ in parsed_page.tags}
     assert not tag_names & {"script", "link", "img", "iframe", "object", "embed", "form", "base"}
@@ -260,7 +260,7 @@ def test_the_figures_of_the_whole_collection_are_those_of_tables_4_and_5() -> No
         if figure.searched == "whole":
             figures[figure.model, figure.split, figure.metric] = figure.value
     published = read_published_scores()
-    for row in select_rows(Steps(Path("R"), Path("O")), Selection(tables=(4, 5))):
+    for row in select_rows(Steps(Path("R"), Path("O")), RowSelection(tables=(4, 5))):
         split = published.data[row.data].split
         assert row.scores
         assert {metric: figures[row.title, split, metric] for metric in row.scores} == row.scores
@@ -337,14 +337,14 @@ LAYER_MATRICES = 4 * 768**2 + 2 * 768 * 3072
 LAYERS = 12 * (LAYER_MATRICES + 9 * 768 + 3072)
 
 
-def cost(sizes: Sizes, verb: str, recipe: str = "", **arguments: str) -> ModelCost:
+def cost(sizes: CollectionSizes, verb: str, recipe: str = "", **arguments: str) -> ModelCost:
     """Estimate a step. ``recipe`` is the recipe of the training's or model's checkpoint m."""
     recipes = {"m": read_recipe(recipe)} if recipe else {}
     return call_cost(verb, arguments, sizes, recipes)
 
 
 def test_the_sample_counted_by_hand(sample_release: Path) -> None:
-    sizes = Sizes(open_release(sample_release))
+    sizes = CollectionSizes(open_release(sample_release))
     assert cost(sizes, "bm25", split="dev") == (16, None, None, None)
     assert cost(sizes, "mine", split="train") == (30, None, None, None)
     # 49 pairs with 4 negatives are 196 rows: no whole batch of 256, and a training has one step at least.

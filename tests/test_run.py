@@ -20,7 +20,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from baselines.retrieve import encoder
 from baselines.retrieve.families import WITH
-from baselines.retrieve.family_table import declared, family_of
+from baselines.retrieve.family_table import family_of, read_families
 from baselines.retrieve.model_files import shown_name
 from builders.core.files import sha256_of
 from builders.store.runs import read_run
@@ -256,15 +256,15 @@ def test_a_name_is_known_in_any_case_and_a_folder_by_its_own_name(tmp_path: Path
 def test_every_value_has_a_source_and_every_source_a_file_of_a_repository() -> None:
     source_names: set[str] = set()
     models: list[str] = []
-    for name, family in declared().families.items():
+    for name, family in read_families().families.items():
         settings = {setting for setting, value in structs.asdict(family).items() if value not in (None, False, {})}
         assert settings - {"models", "said"} == family.said.keys(), name
         for names in family.said.values():
             source_names.update(names.split(WITH))
         models += [model.casefold() for model in family.models]
-    assert source_names == declared().sources.keys()
+    assert source_names == read_families().sources.keys()
     assert len(set(models)) == len(models)
-    for name, source in declared().sources.items():
+    for name, source in read_families().sources.items():
         assert re.fullmatch(r"(hub: )?[\w.-]+/[\w.-]+", source["repository"]), name
         by_name = source["file"].startswith("issue ") or source["repository"].startswith("hub: ")
         assert by_name or source.get("commit"), name

@@ -15,7 +15,7 @@ from releases import TEXTS, make_release, md5, tables
 
 from baselines.measure.fuse import fuse_runs
 from baselines.measure.fusion import fuse_scores, scale_scores, tune_weights, weight_mixtures
-from baselines.measure.measures import official
+from baselines.measure.measures import official_figures
 from baselines.measure.qrels import Qrels, read_qrels, release_qrels
 from builders.core.errors import InputError, UsageError
 from builders.store import runs
@@ -242,7 +242,7 @@ def test_tuning_finds_the_best_mixture(seed: int, systems: int) -> None:
         for query, hits in fuse_scores(parts, weights, 50):
             hits.sort(key=lambda hit: (-round(hit[1], 12), hit[0]))
             rankings[query] = [corpus for corpus, _ in hits]
-        return official(rankings, qrels)["MRR@10"]
+        return official_figures(rankings, qrels)["MRR@10"]
 
     weights, value = tune_weights(parts, qrels, 0.25)
     assert value == pytest.approx(measured(weights))

@@ -17,7 +17,7 @@ from conftest import Once
 from releases import TEXTS, make_release, md5, tables
 from whole_release import Rows, make_whole
 
-from builders.check.release_report import check
+from builders.check.release_report import test_release
 from builders.core.errors import UsageError
 from builders.core.results import Report
 from builders.similar.find_similar import find_similar
@@ -104,7 +104,7 @@ def test_the_new_release_passes_every_test_of_check(release_with: Release, tmp_p
     out = tmp_path / "out"
     scores = _scores(tmp_path / "run", (PHONE, "北京冬天冷吗", 0.9))  # this question has a translation
     run("builders", "similar", "--release", release, "--scores", scores, "--threshold", 0.5, "--out", out)
-    assert not check(open_release(out)).errors
+    assert not test_release(open_release(out)).errors
     assert "北京冬天冷吗" not in [row["query_zh"] for row in _rows(out, "crosslingual", "train")]
 
 
@@ -117,7 +117,7 @@ def test_a_second_removal_adds_to_the_first(release_with: Release, tmp_path: Pat
     assert (counts["removed"], counts["duplicated"]) == (2, 2)
     assert _questions(out, "train-similar", "train") == [PUNCTUATED, PARAPHRASE]
     assert _questions(out, "duplicated", "dev") == [TICKETS, PHONE]
-    assert not check(open_release(out)).errors
+    assert not test_release(open_release(out)).errors
 
 
 def test_a_release_without_joined_rows_keeps_the_removed_ones_joined(tmp_path: Path) -> None:

@@ -13,12 +13,12 @@ from commands import Done, run
 from pages import Seen
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 
-from baselines.bm25.bm25_index import Texts
+from baselines.bm25.bm25_index import IndexedTexts
 from baselines.bm25.engine_numba import open_index
 from baselines.core.passages import open_passages
 from baselines.look.excerpts import positives_of
 from baselines.look.show import show_passages
-from baselines.look.shown_answers import Searcher
+from baselines.look.shown_answers import PageSearcher
 from baselines.measure.qrels import read_queries
 from builders.core.command import main
 from builders.core.word_tokens import word_tokens
@@ -58,11 +58,11 @@ def reverse_candidates(_: str, passage_ids: Sequence[str]) -> list[tuple[str, fl
 
 
 @pytest.fixture(scope="module")
-def searcher(sample_release: Path) -> Searcher:
+def searcher(sample_release: Path) -> PageSearcher:
     """BM25, and a re-ranker that reverses the order of the candidates."""
     release = open_release(sample_release)
-    index = open_index(Texts(release), None, 1)
-    return Searcher(
+    index = open_index(IndexedTexts(release), None, 1)
+    return PageSearcher(
         {"BM25": lambda query, top_k: index.search(word_tokens(query), top_k)},
         open_passages(release),
         read_queries(release, "dev"),
@@ -73,7 +73,7 @@ def searcher(sample_release: Path) -> Searcher:
     )
 
 
-def test_a_column_is_what_the_verb_finds(searcher: Searcher, sample_release: Path, tmp_path: Path) -> None:
+def test_a_column_is_what_the_verb_finds(searcher: PageSearcher, sample_release: Path, tmp_path: Path) -> None:
     run("baselines", "bm25", "--release", sample_release, "--out", tmp_path / "run", "--top-k", 5)
     lines = [line.split() for line in (tmp_path / "run").read_text(encoding="utf-8").splitlines()]
     positives = positives_of(open_release(sample_release), SETS["main"], "dev")
@@ -95,7 +95,7 @@ def test_a_column_is_what_the_verb_finds(searcher: Searcher, sample_release: Pat
     assert marked_count > 10
 
 
-def test_a_re_ranker_orders_the_candidates_of_the_column_before_it(searcher: Searcher) -> None:
+def test_a_re_ranker_orders_the_candidates_of_the_column_before_it(searcher: PageSearcher) -> None:
     page = searcher.page("手机怎么办")
     # The positives of one's own query are unknown.
     assert "its positives are unknown" in page
@@ -108,13 +108,13 @@ def test_a_re_ranker_orders_the_candidates_of_the_column_before_it(searcher: Sea
     assert last_of_bm25 == last_of_reranked[::-1]
 
 
-def test_any_text_has_an_answer(searcher: Searcher) -> None:
+def test_any_text_has_an_answer(searcher: PageSearcher) -> None:
     for text in ("\ud800手机", "\x00\x1b[31m", "？！", "zzzzzzzz", "a" * 10_000):
         assert "<h3>BM25</h3>" in searcher.page(text)
     assert "Type a question" in searcher.page("  \n\u3000 ")
 
 
-def test_fifty_threads_get_the_answers_that_one_gets(searcher: Searcher) -> None:
+def test_fifty_threads_get_the_answers_that_one_gets(searcher: PageSearcher) -> None:
     texts = []
     for number in range(10):
         texts += [f"{text} {number}" for _, text in searcher.questions[:5]]
@@ -137,7 +137,7 @@ def test_html_of_queries_passages_and_ids_is_text() -> None:
             return [markup * 20]
 
     searchers = {"<b>": lambda *_: [(markup, 1.0)]}
-    searcher = Searcher(searchers, MarkupPassages(), [(markup, markup)], {markup: {markup}})  # type: ignore[arg-type]
+    searcher = PageSearcher(searchers, MarkupPassages(), [(markup, markup)], {markup: {markup}})  # type: ignore[arg-type]
     html = searcher.page(markup)
     parsed_page = Seen(html)
     allowed_tags = {"style", "p", "div", "section", "h3", "span", "mark", "details", "summary"}

@@ -18,15 +18,15 @@ from releases import raw_row, write_rows
 
 from builders.core import words as segment
 from builders.core.errors import InputError
-from builders.core.sampling import draw
-from builders.core.words import cutter, words
+from builders.core.sampling import draw_sample
+from builders.core.words import split_words, word_cutter
 from builders.release.label import label_block
 from builders.release.rows import find_sources, parse_rows
 from builders.sources.encoding import encoding_of
 from builders.sources.lines import line_number, read_blocks
 from builders.sources.source_files import split_of
 from builders.sources.source_tables import find_tables, header_of, open_table
-from builders.text.span_options import Options
+from builders.text.span_options import SpanOptions
 
 SENTENCES = [
     "孩子发烧了应该怎么办？",
@@ -136,13 +136,13 @@ def test_what_csv_writes_is_read_back(tmp_path: Path, rows: list[tuple[str, str]
 
 def test_a_draw_is_reproducible_and_a_longer_one_contains_it() -> None:
     ids = [str(number) for number in range(1000)]
-    ten_ids = draw(ids, 10, 1)
-    assert ten_ids == draw(reversed(ids), 10, 1)
-    assert ten_ids < draw(ids, 20, 1)  # a subset
-    assert draw(ids, 10, 1) != draw(ids, 10, 2)
-    assert draw(ids, 5000, 1) == set(ids)
+    ten_ids = draw_sample(ids, 10, 1)
+    assert ten_ids == draw_sample(reversed(ids), 10, 1)
+    assert ten_ids < draw_sample(ids, 20, 1)  # a subset
+    assert draw_sample(ids, 10, 1) != draw_sample(ids, 10, 2)
+    assert draw_sample(ids, 5000, 1) == set(ids)
     # Every id is as likely as the next: 200 draws of one in ten.
-    times_drawn = sum("7" in draw(ids, 100, seed) for seed in range(200))
+    times_drawn = sum("7" in draw_sample(ids, 100, seed) for seed in range(200))
     assert 5 <= times_drawn <= 40
 
 
@@ -245,7 +245,7 @@ def read_error(folder: Path, line: bytes, unit: str) -> str:
     (folder / "work").mkdir(exist_ok=True)
     with pytest.raises(InputError) as error:
         for block in read_blocks(find_sources([folder])):
-            label_block(block, Options(unit=unit), folder / "work")
+            label_block(block, SpanOptions(unit=unit), folder / "work")
     return str(error.value)
 
 
@@ -299,7 +299,7 @@ def model_terms(cut: list[str]) -> tuple[Counter[tuple[str, str]], Counter[tuple
 @given(ODD_TEXTS)
 @example("度票票票们")  # 度票 票票们, 度票票 票们: the same terms, added in another order
 def test_random_texts_are_cut_as_jieba_cuts_them(text: str) -> None:
-    ours, theirs = words(text), words(text, "jieba")
+    ours, theirs = split_words(text), split_words(text, "jieba")
     assert ours == theirs or model_terms(ours) == model_terms(theirs)
 
 
@@ -308,12 +308,12 @@ def test_odd_texts_are_cut_as_jieba_cuts_them() -> None:
     texts = ["", " ", "\u2028", "网址jingyan.baidu.com在2016-09-04更新", "％３．５", "γ射线-γ"]
     texts += odd.split("|")
     for text in texts:
-        assert words(text) == words(text, "jieba"), text
-        assert "".join(words(text)) == text
+        assert split_words(text) == split_words(text, "jieba"), text
+        assert "".join(split_words(text)) == text
 
 
 def test_the_rules_taken_over_are_those_of_the_installed_jieba() -> None:
-    cutter("jieba")
+    word_cutter("jieba")
     import jieba
 
     assert segment._SKIP.pattern == jieba.finalseg.re_skip.pattern
@@ -343,7 +343,7 @@ def paragraphs(folder: Path) -> Iterator[str]:
 
 def test_the_real_paragraphs_are_cut_as_jieba_cuts_them(shared_data: Path) -> None:
     texts = list(paragraphs(shared_data / "dureader-2.0-demo"))[::4]
-    assert not [text for text in texts if words(text) != words(text, "jieba")]
+    assert not [text for text in texts if split_words(text) != split_words(text, "jieba")]
 
 
 def test_the_pair_that_rounding_decides_is_cut_as_jieba_cuts_it() -> None:
@@ -351,4 +351,4 @@ def test_the_pair_that_rounding_decides_is_cut_as_jieba_cuts_it() -> None:
     around += "，a的此乡打经㐀龘"
     for before, after, end in itertools.product(around, around, ["", "的", "一起"]):
         text = f"{before}常在{after}{end}"
-        assert words(text) == words(text, "jieba"), text
+        assert split_words(text) == split_words(text, "jieba"), text

@@ -17,11 +17,11 @@ from releases import QUESTIONS, TEXTS, make_release, md5, tables
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from tiny_models import write_cross, write_dual
 
-from baselines.core.passages import Passages, open_passages
+from baselines.core.passages import CachedPassages, open_passages
 from baselines.train.dev_sample import RerankedRun, SampledPassages, draw_dev_sample
 from baselines.train.recipe import Recipe, read_recipe
-from baselines.train.training_pairs import Pairs, read_pairs
-from baselines.train.training_rows import Batches, DualRows
+from baselines.train.training_pairs import PairRows, read_pairs
+from baselines.train.training_rows import DualRows, TrainingBatches
 from builders.core.errors import InputError
 from builders.official.assembly import build_from_archives
 from builders.store.reader import Release, open_release
@@ -54,15 +54,15 @@ def test_processes_share_the_batches(count: int, batch: int, group: int, epochs:
     rows = Apart(count, group)
     if min(batch, count) < world:
         with pytest.raises(InputError, match="too few"):
-            Batches(rows, batch, epochs, seed, world=world)
+            TrainingBatches(rows, batch, epochs, seed, world=world)
         return
-    rank_batches = [list(Batches(rows, batch, epochs, seed, rank=rank, world=world)) for rank in range(world)]
+    rank_batches = [list(TrainingBatches(rows, batch, epochs, seed, rank=rank, world=world)) for rank in range(world)]
     size = min(batch, count) // world * world
     steps_per_epoch = count // size
     assert [len(batches) for batches in rank_batches] == [epochs * steps_per_epoch] * world
     # All processes together see the batches of a single process.
     whole_batches = [list(itertools.chain(*batches)) for batches in zip(*rank_batches, strict=True)]
-    assert whole_batches == list(Batches(rows, size, epochs, seed))
+    assert whole_batches == list(TrainingBatches(rows, size, epochs, seed))
     for epoch in range(epochs):
         epoch_batches = whole_batches[epoch * steps_per_epoch : (epoch + 1) * steps_per_epoch]
         epoch_rows = list(itertools.chain(*epoch_batches))
@@ -75,7 +75,7 @@ def test_processes_share_the_batches(count: int, batch: int, group: int, epochs:
 
 
 @pytest.fixture
-def opened(tmp_path: Path) -> tuple[Release, Passages]:
+def opened(tmp_path: Path) -> tuple[Release, CachedPassages]:
     release = open_release(make_release(tmp_path / "release", _rows()))
     return release, open_passages(release, keep=tmp_path / "keep")
 
@@ -101,7 +101,7 @@ def _write(path: Path, rows: dict[str, list[str]]) -> Path:
     return path
 
 
-def test_pairs_have_their_queries_negatives(opened: tuple[Release, Passages], tmp_path: Path) -> None:
+def test_pairs_have_their_queries_negatives(opened: tuple[Release, CachedPassages], tmp_path: Path) -> None:
     release, passages = opened
     first_question, second_question = QUESTIONS["train"][:2]
     mined = {
@@ -123,9 +123,9 @@ def test_pairs_have_their_queries_negatives(opened: tuple[Release, Passages], tm
 
 
 @pytest.fixture
-def laid_out() -> Pairs:
+def laid_out() -> PairRows:
     """Two queries, answered by passages 0 and 1, with two negatives each. Passage 1 is also a negative of query 0."""
-    return Pairs(list(QUESTIONS["train"][:2]), np.array([0, 1]), np.array([0, 1]), np.array([[2, 1], [4, 5]]))
+    return PairRows(list(QUESTIONS["train"][:2]), np.array([0, 1]), np.array([0, 1]), np.array([[2, 1], [4, 5]]))
 
 
 def test_the_tuning_questions_are_left_out(tmp_path: Path) -> None:
@@ -149,7 +149,9 @@ def list_rows(rows: DualRows) -> list[dict[str, str]]:
     return [rows[number] for number in range(len(rows))]
 
 
-def test_two_negatives_make_one_or_two_rows(opened: tuple[Release, Passages], laid_out: Pairs, tmp_path: Path) -> None:
+def test_two_negatives_make_one_or_two_rows(
+    opened: tuple[Release, CachedPassages], laid_out: PairRows, tmp_path: Path
+) -> None:
     first, second = QUESTIONS["train"][:2]
     passages = opened[1]
     rows = DualRows(laid_out, passages, "one-negative")
@@ -164,18 +166,20 @@ def test_two_negatives_make_one_or_two_rows(opened: tuple[Release, Passages], la
         {"query": first, "positive": TEXTS[0], "negative_1": TEXTS[2], "negative_2": TEXTS[1]},
         {"query": second, "positive": TEXTS[1], "negative_1": TEXTS[4], "negative_2": TEXTS[5]},
     ]
-    without = Pairs(laid_out.texts, laid_out.query, laid_out.positive, np.empty((2, 0), np.int64))
+    without = PairRows(laid_out.texts, laid_out.query, laid_out.positive, np.empty((2, 0), np.int64))
     for layout in ("one-negative", "all-negatives"):
         rows = DualRows(without, passages, layout)
         assert len(rows) == 2
         assert rows[1] == {"query": second, "positive": TEXTS[1]}
 
 
-def test_rows_with_a_common_query_or_passage_stay_apart(opened: tuple[Release, Passages], laid_out: Pairs) -> None:
+def test_rows_with_a_common_query_or_passage_stay_apart(
+    opened: tuple[Release, CachedPassages], laid_out: PairRows
+) -> None:
     rows = DualRows(laid_out, opened[1], "one-negative")
     pairs_with_common_text = set()
     for earlier, later in itertools.combinations(range(4), 2):
-        if set(rows.apart(earlier)) & set(rows.apart(later)):
+        if set(rows.distinct_values(earlier)) & set(rows.distinct_values(later)):
             pairs_with_common_text.add((earlier, later))
     # (1, 2) and (1, 3): the negative of row 1 is the positive of rows 2 and 3.
     assert pairs_with_common_text == {(0, 1), (2, 3), (1, 2), (1, 3)}
@@ -218,7 +222,7 @@ def test_negatives_or_judgments_that_do_not_fit(tmp_path: Path) -> None:
 
 
 def test_a_negative_that_the_release_lacks_is_named_with_its_line(
-    plain: tuple[Release, Passages], tmp_path: Path
+    plain: tuple[Release, CachedPassages], tmp_path: Path
 ) -> None:
     negatives = {question: [TEXTS[0]] for question in QUESTIONS["train"]}
     negatives["问"] = ["无"]
@@ -232,12 +236,12 @@ FIRST, SECOND = QUESTIONS["dev"]  # answered by texts 4 and 5
 
 
 @pytest.fixture
-def plain(tmp_path: Path) -> tuple[Release, Passages]:
+def plain(tmp_path: Path) -> tuple[Release, CachedPassages]:
     release = open_release(make_release(tmp_path / "release"))
     return release, open_passages(release, keep=tmp_path / "keep")
 
 
-def test_a_cross_encoder_ranks_only_the_top_of_the_run(plain: tuple[Release, Passages], tmp_path: Path) -> None:
+def test_a_cross_encoder_ranks_only_the_top_of_the_run(plain: tuple[Release, CachedPassages], tmp_path: Path) -> None:
     run = tmp_path / "run.json"
     ranked_passages = {
         md5(FIRST): [md5(TEXTS[0]), md5(TEXTS[4]), md5(TEXTS[1])],
@@ -252,7 +256,7 @@ def test_a_cross_encoder_ranks_only_the_top_of_the_run(plain: tuple[Release, Pas
     assert sample.measures(model, 8) == {"MRR@10": 1 / rank / 2, "recall@1": (rank == 1) / 2, "recall@50": 1 / 2}
 
 
-def test_a_dual_encoder_ranks_the_passages_of_the_sample(plain: tuple[Release, Passages], tmp_path: Path) -> None:
+def test_a_dual_encoder_ranks_the_passages_of_the_sample(plain: tuple[Release, CachedPassages], tmp_path: Path) -> None:
     sample = draw_dev_sample(plain[0], read_recipe("de-bm25-neg", ["data.dev_passages=50"]), plain[1], None)
     assert isinstance(sample, SampledPassages) and set(sample.passages.values()) == set(TEXTS)
     for similarity in ("dot", "cosine"):

@@ -24,9 +24,9 @@ from baselines.retrieve.encoder import TextEncoder
 from baselines.retrieve.models import open_encoder
 from baselines.train import trainers
 from baselines.train.recipe import read_recipe
-from baselines.train.trained_models import Counts, dual_encoder, words_tokenizer
-from baselines.train.trainers import arguments, dual_trainer
-from baselines.train.training_rows import Batches
+from baselines.train.trained_models import CollectionCounts, dual_encoder, words_tokenizer
+from baselines.train.trainers import dual_trainer, training_arguments
+from baselines.train.training_rows import TrainingBatches
 from builders.core.errors import InputError
 from builders.official.assembly import build_from_archives
 
@@ -109,8 +109,10 @@ def test_a_start_is_trained_with_its_prompts(tmp_path: Path) -> None:
     start = write_dual(tmp_path / "start", prompts=prompts, texts=[*SAMPLE, "问题 段落"])
     model = dual_encoder(recipe, str(start), "cpu")
     rows = Rows("dual")
-    batches = Batches(rows, 2, 1, 0)
-    trainer = dual_trainer(recipe, model, rows, batches, arguments(recipe, tmp_path / "states", batches, "cpu"))
+    batches = TrainingBatches(rows, 2, 1, 0)
+    trainer = dual_trainer(
+        recipe, model, rows, batches, training_arguments(recipe, tmp_path / "states", batches, "cpu")
+    )
     batch = trainer.data_collator([rows[0], rows[1]])
     assert model.prompts == prompts
     for name, task in (("query", "query"), ("positive", "document"), ("negative_1", "document")):
@@ -250,7 +252,7 @@ class _Texts(list[str]):
 
 def test_a_text_is_cut_into_words_and_unknown_words_into_characters() -> None:
     texts: Any = _Texts(["北京大学在北京。", "上海有ABC公司,2016年成立", "北京有公司", "他在上海生活"])
-    tokenizer, words = words_tokenizer(Counts(texts, 10), 100)
+    tokenizer, words = words_tokenizer(CollectionCounts(texts, 10), 100)
     assert words == [tokenizer.id_to_token(number) for number in range(len(words))]
     assert tokenizer.encode("ＡＢＣ公司, 2016年:北京大学").tokens == ["abc", "公司", "2016", "年", "北京大学"]
     assert tokenizer.encode("大海有龙").tokens == ["大", "海", "有", "龙"]

@@ -23,7 +23,7 @@ from builders.core.command import run_verb
 from builders.core.docstrings import read_help
 from builders.core.errors import EXTRAS, InputError, UsageError
 from builders.core.help import help_text, option_help
-from builders.core.options import AtLeastOne, Flags, Help, OneOf, OrObject, Parsed, Share, Shown, Use
+from builders.core.options import AtLeastOne, Flags, Help, OneOf, OrObject, Parsed, Placeholder, Share, Use
 from builders.core.parser import parse_words
 from builders.core.results import Report, Table
 from builders.core.verbs import TABLE_FORMATS, verb, verb_spec
@@ -49,9 +49,9 @@ def read_fraction(text: str) -> Fraction:
 
 @verb()
 def brew(
-    pot: Annotated[Path, OrObject(f"{__name__}:Pot"), Shown("POT")],
+    pot: Annotated[Path, OrObject(f"{__name__}:Pot"), Placeholder("POT")],
     *,
-    cups: Annotated[AtLeastOne, Shown("N")] = 2,
+    cups: Annotated[AtLeastOne, Placeholder("N")] = 2,
     milk: Share = 0.25,
     leaf: Literal["green", "black"] = "green",
     sweet: bool = False,

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from releases import make_release
 
-from baselines.bm25.bm25_index import Texts, search_columns
+from baselines.bm25.bm25_index import IndexedTexts, search_columns
 from baselines.bm25.engine_numba import NumbaIndex, open_index
 from baselines.bm25.tokens import ANALYZERS, Analyzer
 from baselines.look.excerpts import excerpt_html, flag_terms
@@ -89,7 +89,7 @@ PASSAGES = {"half": "新的iPhone15怎么卖", "full": "新的ｉＰｈｏｎｅ
 def index(tmp_path: Path, request: pytest.FixtureRequest) -> NumbaIndex:
     rows = [{"_id": passage_id, "title": "", "text": text} for passage_id, text in PASSAGES.items()]
     release = open_release(make_release(tmp_path / "release", {("corpus", "corpus"): rows}))
-    return open_index(Texts(release, analyzer=Analyzer(request.param)), tmp_path / "indexes", 1)
+    return open_index(IndexedTexts(release, analyzer=Analyzer(request.param)), tmp_path / "indexes", 1)
 
 
 @pytest.mark.parametrize("query", ["iPhone15", "ｉＰｈｏｎｅ１５", "ＩＰＨＯＮＥ15"])

@@ -22,7 +22,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers, processors
 from transformers import BertConfig, BertForPreTraining, BertTokenizer, ErnieConfig, ErnieModel, PreTrainedModel
 
-from baselines.retrieve.family_table import declared
+from baselines.retrieve.family_table import read_families
 
 _SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
 _BERT = ("BertConfig", {"max_position_embeddings": 512}, ("[CLS]", "[SEP]"))
@@ -46,7 +46,7 @@ def characters() -> list[str]:
     all_characters = set("问找查文")
     for text in itertools.chain(TEXTS, *QUESTIONS.values()):
         all_characters.update(text)
-    for family in declared().families.values():
+    for family in read_families().families.values():
         for prompt in (family.query_prompt, family.passage_prompt, *family.prompts.values()):
             all_characters.update(prompt or "")
     return sorted(all_characters)

@@ -23,7 +23,7 @@ from tiny_models import SAMPLE, write_bert, write_dual
 
 from baselines.train import trainers
 from baselines.train.recipe import read_recipe
-from baselines.train.training_rows import Batches
+from baselines.train.training_rows import TrainingBatches
 from builders.store.reader import open_release
 
 SMALL = ["scratch.layers=2", "scratch.hidden=64", "scratch.heads=4", "scratch.feed_forward=128"]
@@ -155,8 +155,8 @@ def maker(folder: Path) -> Make:
         recipe_name = "de-bm25-neg-scratch" if kind == "dual" else "ce-bm25-neg-scratch"
         recipe = read_recipe(recipe_name, settings + list(values))
         rows = Rows(kind)
-        batches = Batches(rows, 4, recipe.train.epochs, 0)
-        trainer_arguments = trainers.arguments(recipe, folder / "states", batches, "cpu") | changed_arguments
+        batches = TrainingBatches(rows, 4, recipe.train.epochs, 0)
+        trainer_arguments = trainers.training_arguments(recipe, folder / "states", batches, "cpu") | changed_arguments
         if kind == "dual":
             dual_model = SentenceTransformer(str(write_dual(folder / "dual")), device="cpu")
             return trainers.dual_trainer(recipe, dual_model, rows, batches, trainer_arguments)

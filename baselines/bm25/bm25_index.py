@@ -9,16 +9,16 @@ from typing import Any
 import pyarrow as pa
 
 from baselines.bm25.tokens import WORDS, Analyzer
-from baselines.core.passages import Cache, Rows, expect_ids_once, sample_rows, take_rows
+from baselines.core.passages import PassageCache, Rows, expect_ids_once, sample_rows, take_rows
 from builders.core.errors import InputError, log
 from builders.core.jobs import in_order, in_threads, process_pool
-from builders.core.progress import progress
+from builders.core.progress import show_progress
 from builders.store.layout import ROWS_PER_GROUP
 from builders.store.reader import Release
-from builders.store.runs import Columns, Hit
+from builders.store.runs import Hit, RunColumns
 
 _FORMAT = 4  # increase the number when other texts or tokens are indexed
-INDEXES = Cache("bm25")
+INDEXES = PassageCache("bm25")
 _QUERIES_PER_TASK = 32
 _TEXTS_PER_TASK = 256
 # Fewer passages are segmented in less time than worker processes need to start.
@@ -26,7 +26,7 @@ _FEW_PASSAGES = 10_000
 
 
 @dataclass(frozen=True)
-class Texts:
+class IndexedTexts:
     """The texts to index: any config of a release with ``_id`` and ``text``.
 
     ``max_chars`` is the number of characters to read from each text (None: the whole text). ``sample`` is the config of
@@ -76,7 +76,7 @@ class Texts:
         # One worker means that this process segments the texts.
         if text_count < _FEW_PASSAGES:
             workers = 1
-        with progress(total=text_count, unit="passage", label="index") as bar:
+        with show_progress(total=text_count, unit="passage", label="index") as bar:
             for token_batch in segment_batches(self._text_batches(), workers, self.analyzer):
                 yield from token_batch
                 bar.update(len(token_batch))
@@ -101,14 +101,14 @@ def segment_batches(batches: Iterable[list[str]], workers: int, analyzer: Analyz
         yield from in_order(pool, partial(_segment_texts, analyzer), batches, 4 * workers)
 
 
-class Index(abc.ABC):
+class InvertedIndex(abc.ABC):
     """An index opened for searching. Threads can share it."""
 
     passages: int
     analyzer: Analyzer = WORDS  # queries must use the analyzer of the passages
 
     @abc.abstractmethod
-    def search_columns(self, query_ids: Sequence[str], queries: list[list[str]], top_k: int) -> Columns:
+    def search_columns(self, query_ids: Sequence[str], queries: list[list[str]], top_k: int) -> RunColumns:
         """Return each query's ``top_k`` best passages, by falling score, then by id. All scores exceed 0.
 
         ``query_ids`` are the ids of the queries, and ``queries`` the tokens. Every passage with a token of the query is
@@ -121,7 +121,9 @@ class Index(abc.ABC):
         return self.search_columns([query_id], [words], min(top_k, self.passages)).hits()[query_id]
 
 
-def search_columns(index: Index, queries: Sequence[tuple[str, str]], top_k: int, threads: int) -> Iterator[Columns]:
+def search_columns(
+    index: InvertedIndex, queries: Sequence[tuple[str, str]], top_k: int, threads: int
+) -> Iterator[RunColumns]:
     """Yield the hits of (query id, text) pairs in order, in blocks. The number of threads does not change the hits.
 
     A query has at most ``top_k`` hits, by falling score, then by corpus id. A query has no hit if the corpus has none
@@ -131,7 +133,7 @@ def search_columns(index: Index, queries: Sequence[tuple[str, str]], top_k: int,
     top_k = min(top_k, index.passages)
     batches = (queries[start : start + _QUERIES_PER_TASK] for start in range(0, len(queries), _QUERIES_PER_TASK))
 
-    def search_batch(batch: Sequence[tuple[str, str]]) -> tuple[Columns, int]:
+    def search_batch(batch: Sequence[tuple[str, str]]) -> tuple[RunColumns, int]:
         """Return the hits of a batch, and the number of queries without a token."""
         query_ids = [query_id for query_id, _ in batch]
         token_lists = [index.analyzer(text) for _, text in batch]

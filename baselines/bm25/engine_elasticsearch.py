@@ -19,13 +19,13 @@ from elastic_transport import ConnectionError, NodeConfig, Urllib3HttpNode
 from elasticsearch import ApiError, Elasticsearch, TransportError, UnsupportedProductError
 from elasticsearch.helpers import streaming_bulk
 
-from baselines.bm25.bm25_index import Index, Texts
+from baselines.bm25.bm25_index import IndexedTexts, InvertedIndex
 from baselines.bm25.tokens import K1, B
 from builders.core.errors import InputError, log
 from builders.core.folders import key_of
 from builders.core.redaction import register_secret, without_credentials
 from builders.core.reply_limits import run_within
-from builders.store.runs import Columns, Hit, best_first, columns_of
+from builders.store.runs import Hit, RunColumns, best_first, columns_of
 
 _VERSION = "elasticsearch 1"  # increase the number when the mappings change
 API_KEY = "ELASTICSEARCH_API_KEY"  # environment variable
@@ -107,17 +107,17 @@ class LimitedNode(Urllib3HttpNode):
             raise
 
 
-class ElasticsearchIndex(Index):
+class ElasticsearchIndex(InvertedIndex):
     """An index on a server. ``address`` is the server's URL without credentials."""
 
-    def __init__(self, client: Elasticsearch, address: str, name: str, texts: Texts) -> None:
+    def __init__(self, client: Elasticsearch, address: str, name: str, texts: IndexedTexts) -> None:
         self.client = client
         self.address = address
         self.name = name
         self.analyzer = texts.analyzer
         self.passages = texts.release.rows(texts.config, texts.split)
 
-    def search_columns(self, query_ids: Sequence[str], queries: list[list[str]], top_k: int) -> Columns:
+    def search_columns(self, query_ids: Sequence[str], queries: list[list[str]], top_k: int) -> RunColumns:
         if top_k > _WINDOW:
             raise InputError(f"--top-k {top_k}: Elasticsearch returns at most {_WINDOW} passages per search")
         hits_by_query: list[list[Hit]] = [[] for _ in queries]
@@ -158,7 +158,7 @@ class ElasticsearchIndex(Index):
         log.warning("%s/%s is incomplete; rebuilding the index", self.address, self.name)
         return False
 
-    def fill(self, texts: Texts, workers: int, key: dict[str, Any]) -> None:
+    def fill(self, texts: IndexedTexts, workers: int, key: dict[str, Any]) -> None:
         """Create and fill the index, with ``workers`` processes. An existing index is replaced."""
         indices = self.client.indices
         indices.delete(index=self.name, ignore_unavailable=True)
@@ -193,7 +193,7 @@ class ElasticsearchIndex(Index):
         return InputError(f"{self.address}: {self.name}: {_error_text(response['status'], response)}")
 
 
-def _bulk_actions(texts: Texts, workers: int) -> Iterator[dict[str, str]]:
+def _bulk_actions(texts: IndexedTexts, workers: int) -> Iterator[dict[str, str]]:
     """Yield the passages as actions of a bulk request.
 
     The row number is the _id, so that a passage that is sent twice after a lost response is stored once.
@@ -247,7 +247,7 @@ def _settle_ties(server_hits: list[Hit], top_k: int) -> tuple[list[Hit], bool]:
 
 
 def open_remote(
-    texts: Texts, address: str, workers: int, k1: float = K1, b: float = B, ca_certs: Path | None = None
+    texts: IndexedTexts, address: str, workers: int, k1: float = K1, b: float = B, ca_certs: Path | None = None
 ) -> ElasticsearchIndex:
     """Open the server's index of the texts. A missing or incomplete index is built."""
     url = address if "//" in address else f"http://{address}"

@@ -47,12 +47,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from baselines.bm25.bm25_index import INDEXES, Index, Texts
+from baselines.bm25.bm25_index import INDEXES, IndexedTexts, InvertedIndex
 from baselines.bm25.tokens import K1, WORDS, Analyzer, B
-from baselines.core.passages import Strings, write_strings
+from baselines.core.passages import MappedStrings, write_strings
 from builders.core.errors import InputError, log
 from builders.core.jobs import compiled, in_threads
-from builders.store.runs import Columns
+from builders.store.runs import RunColumns
 
 VERSION = "numba 2"  # increase the number when the file format changes
 _IDS = "ids"  # file of the corpus ids, in row order
@@ -306,14 +306,14 @@ class _Buffers(NamedTuple):
     scores: Array
 
 
-class NumbaIndex(Index):
+class NumbaIndex(InvertedIndex):
     """An index in a folder, opened with values of k1 and b."""
 
     def __init__(self, folder: Path, k1: float, b: float, threads: int, analyzer: Analyzer = WORDS) -> None:
         self.folder = folder
         self.analyzer = analyzer
         self._threads = threads
-        self._ids = Strings(folder / _IDS).array()
+        self._ids = MappedStrings(folder / _IDS).array()
         files = {name: _map_file(folder / name, dtype) for name, dtype in FILES.items()}
         self._terms = files["terms"]
         self._lists = files["lists"]
@@ -350,11 +350,11 @@ class NumbaIndex(Index):
             pass  # an exception of a thread is raised here
         return bounds
 
-    def reopened(self, k1: float, b: float) -> NumbaIndex:
+    def with_parameters(self, k1: float, b: float) -> NumbaIndex:
         """Return the same index with other values of k1 and b."""
         return NumbaIndex(self.folder, k1, b, self._threads, self.analyzer)
 
-    def search_columns(self, query_ids: Sequence[str], queries: list[list[str]], top_k: int) -> Columns:
+    def search_columns(self, query_ids: Sequence[str], queries: list[list[str]], top_k: int) -> RunColumns:
         query_numbers, list_ranges, weights = self._look_up_terms(queries)
         first_terms = np.searchsorted(query_numbers, np.arange(len(queries) + 1))
         # Each query is summed separately, because the order of a vectorised sum changes the last digits of scores.
@@ -405,7 +405,7 @@ class NumbaIndex(Index):
 
     def _rank_hits(
         self, query_ids: Sequence[str], rows: Array, scores: Array, hit_counts: Array, weight_sums: Array, top_k: int
-    ) -> Columns:
+    ) -> RunColumns:
         """Sort the hits of all queries by falling score, then by id. Scale the scores back, and drop surplus hits.
 
         ``hit_counts`` and ``weight_sums`` have a value for each query. A query can have more than ``top_k`` hits,
@@ -428,10 +428,10 @@ class NumbaIndex(Index):
             is_rounded = decimals == decimal_count
             best_scores[is_rounded] = np.round(best_scores[is_rounded], decimal_count)
         best_counts = np.bincount(query_numbers, minlength=len(hit_counts))
-        return Columns(query_ids, best_counts, best["id"].combine_chunks(), best_scores)
+        return RunColumns(query_ids, best_counts, best["id"].combine_chunks(), best_scores)
 
 
-def open_index(texts: Texts, keep: Path | None, workers: int, k1: float = K1, b: float = B) -> NumbaIndex:
+def open_index(texts: IndexedTexts, keep: Path | None, workers: int, k1: float = K1, b: float = B) -> NumbaIndex:
     """Open the index of ``texts`` in the folder ``keep`` of indexes (None: the user's cache).
 
     ``workers`` processes and threads build a missing or damaged index in a temporary folder, which is then renamed. A

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from baselines.core.model_options import NewRun, TopK
 from builders.core.errors import InputError, UsageError, log
-from builders.core.options import Again, AtLeastOne, Excludes, Needs, NotNegative, Share, Shown
+from builders.core.options import Again, AtLeastOne, Excludes, Needs, NotNegative, Placeholder, Share
 from builders.core.verbs import verb
 from builders.store.release_options import AnySplit, QuestionConfig, ReleasePath, SampleConfig, Seed, SetName
 
 if TYPE_CHECKING:
-    from builders.store.runs import Columns, Run
+    from builders.store.runs import Run, RunColumns
 
 # Raise this number if the same call gives another run than before.
 RESULT_VERSION = 2
@@ -30,17 +30,17 @@ def search_bm25(
     queries: QuestionConfig | None = None,
     sample: Annotated[SampleConfig, Needs("engine=numba")] | None = None,
     engine: Literal["numba", "elasticsearch"] = "numba",
-    address: Annotated[str, Shown("URL"), Needs("engine=elasticsearch")] | None = None,
-    ca_certs: Annotated[Path, Shown("FILE"), Needs("engine=elasticsearch")] | None = None,
+    address: Annotated[str, Placeholder("URL"), Needs("engine=elasticsearch")] | None = None,
+    ca_certs: Annotated[Path, Placeholder("FILE"), Needs("engine=elasticsearch")] | None = None,
     k1: Annotated[NotNegative, Excludes("tune")] = 1.2,
     b: Annotated[Share, Excludes("tune")] = 0.75,
     analyzer: Literal["words", "characters", "bigrams", "both"] = "words",
     stop_words: Literal["keep", "drop"] = "keep",
-    tune: Annotated[str, Shown("SPLIT"), Needs("engine=numba")] | None = None,
+    tune: Annotated[str, Placeholder("SPLIT"), Needs("engine=numba")] | None = None,
     seed: Annotated[Seed, Needs("tune")] = 0,
-    max_chars: Annotated[AtLeastOne, Shown("N"), Needs("engine=numba")] | None = None,
-    threads: Annotated[AtLeastOne, Shown("N")] | None = None,
-    index: Annotated[Path, Shown("DIR"), Needs("engine=numba")] | None = None,
+    max_chars: Annotated[AtLeastOne, Placeholder("N"), Needs("engine=numba")] | None = None,
+    threads: Annotated[AtLeastOne, Placeholder("N")] | None = None,
+    index: Annotated[Path, Placeholder("DIR"), Needs("engine=numba")] | None = None,
     again: Again = False,
 ) -> "Run":
     """Search with BM25: write a TREC run of a split's queries.
@@ -82,9 +82,9 @@ def search_bm25(
     """
     arguments = dict(locals())  # the parameters, before an import below adds a name
 
-    from baselines.bm25.bm25_index import Index, Texts, search_columns
+    from baselines.bm25.bm25_index import IndexedTexts, InvertedIndex, search_columns
     from baselines.bm25.tokens import Analyzer
-    from baselines.core.run_manifest import describe_search, manifest_path, record, write_manifest
+    from baselines.core.run_manifest import describe_run, describe_search, manifest_path, write_manifest
     from baselines.measure.qrels import expect_main, read_queries
     from builders.core.files import check_file
     from builders.core.finished_outputs import VerbCall, find_finished, is_kept, option_values, record_finished
@@ -123,11 +123,11 @@ def search_bm25(
     # Open the index, and select k1 and b if the call asks for it.
     threads = threads or usable_cores()
     text_analyzer = Analyzer(analyzer, drop_stop_words=stop_words == "drop")
-    texts = Texts(release, configs.corpus, "corpus", text_analyzer, max_chars, sample)
+    texts = IndexedTexts(release, configs.corpus, "corpus", text_analyzer, max_chars, sample)
     if address is not None:
         from baselines.bm25.engine_elasticsearch import open_remote
 
-        opened_index: Index = open_remote(texts, address, threads, k1, b, ca_certs)
+        opened_index: InvertedIndex = open_remote(texts, address, threads, k1, b, ca_certs)
     else:
         from baselines.bm25.engine_numba import open_index
 
@@ -147,7 +147,7 @@ def search_bm25(
                 out=tuned_path,
             )
             k1, b = tune_parameters(numba_index, release, settings)
-            numba_index = numba_index.reopened(k1, b)
+            numba_index = numba_index.with_parameters(k1, b)
         opened_index = numba_index
 
     # Search, and write the run with its settings.
@@ -162,7 +162,7 @@ def search_bm25(
     }
     search = describe_search(release, kind="bm25", set_name=set, split=split, top_k=top_k, queries=query_config)
     search["sample"] = sample
-    manifest = record(model, search, packages=(engine, "numpy"))
+    manifest = describe_run(model, search, packages=(engine, "numpy"))
     if out is None:
         hits: dict[str, list[Hit]] = {}
         for block in blocks:
@@ -178,11 +178,11 @@ def search_bm25(
     return Run(out)
 
 
-def _with_bar(blocks: "Iterable[Columns]", query_count: int) -> "Iterator[Columns]":
+def _with_bar(blocks: "Iterable[RunColumns]", query_count: int) -> "Iterator[RunColumns]":
     """Yield the hits of all queries, with a bar that counts queries."""
-    from builders.core.progress import progress
+    from builders.core.progress import show_progress
 
-    with progress(total=query_count, unit="query", label="search") as bar:
+    with show_progress(total=query_count, unit="query", label="search") as bar:
         for block in blocks:
             bar.update(len(block.queries))
             yield block

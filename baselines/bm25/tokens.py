@@ -53,12 +53,12 @@ traditional forms: 著 過 嗎 於 與 則 我們 你們 他們 她們 它們 �
 STOP_WORDS = frozenset(word for word in _STOP_WORDS.split() if not word.isascii())
 
 
-def characters(text: str) -> list[str]:
+def cut_characters(text: str) -> list[str]:
     """Return the characters of scripts without spaces, and the runs of other letters and digits, in order."""
     return _split_text(text, _split_characters, single_letters=True)
 
 
-def bigrams(text: str) -> list[str]:
+def cut_bigrams(text: str) -> list[str]:
     """Return the bigrams of a text, in order: see the list at the top of this file."""
     return _split_text(text, _split_bigrams, single_letters=False)
 
@@ -106,9 +106,9 @@ def _split_bigrams(text: str) -> list[str]:
 
 ANALYZERS: dict[str, Callable[[str], list[str]]] = {
     "words": word_tokens,
-    "characters": characters,
-    "bigrams": bigrams,
-    "both": lambda text: word_tokens(text) + bigrams(text),
+    "characters": cut_characters,
+    "bigrams": cut_bigrams,
+    "both": lambda text: word_tokens(text) + cut_bigrams(text),
 }
 _WITH_WORDS = ("words", "both")  # analyzers that use word_tokens()
 _WITH_CHARACTERS = ("characters", "bigrams", "both")  # analyzers that use characters() or bigrams()

@@ -14,7 +14,7 @@ from typing import Any
 from baselines.bm25.bm25_index import search_columns
 from baselines.bm25.engine_numba import NumbaIndex
 from baselines.bm25.tokens import K1, B
-from baselines.measure.measures import MRR_DEPTH, official
+from baselines.measure.measures import MRR_DEPTH, official_figures
 from baselines.measure.qrels import Qrels, read_queries, release_qrels
 from builders.core.errors import InputError, log
 from builders.core.files import write_text
@@ -77,12 +77,12 @@ def tune_parameters(index: NumbaIndex, release: Release, settings: TuningSetting
     def measure_mrr(k1: float, b: float) -> float:
         if (k1, b) not in mrr_by_values:
             rankings: dict[str, list[str]] = {}
-            for block in search_columns(index.reopened(k1, b), sample, MRR_DEPTH, settings.threads):
+            for block in search_columns(index.with_parameters(k1, b), sample, MRR_DEPTH, settings.threads):
                 rankings |= block.rankings()
-            mrr_by_values[k1, b] = official(rankings, sample_qrels)["MRR@10"]
+            mrr_by_values[k1, b] = official_figures(rankings, sample_qrels)["MRR@10"]
         return mrr_by_values[k1, b]
 
-    k1, b = descend(measure_mrr)
+    k1, b = descend_by_coordinate(measure_mrr)
     best_mrr = mrr_by_values[k1, b]
     log.info("tuned on %d questions of %s: k1 %g, b %g, MRR@10 %.4f", len(sample), settings.split, k1, b, best_mrr)
     if settings.out is not None:
@@ -102,7 +102,7 @@ def tune_parameters(index: NumbaIndex, release: Release, settings: TuningSetting
     return k1, b
 
 
-def descend(measure: Callable[[float, float], float]) -> tuple[float, float]:
+def descend_by_coordinate(measure: Callable[[float, float], float]) -> tuple[float, float]:
     """Return the k1 and b that maximise ``measure(k1, b)``. Start at the defaults, and change one value at a time."""
     k1 = K1
     b = B

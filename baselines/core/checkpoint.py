@@ -1,7 +1,8 @@
 """A checkpoint directory: a model that sentence-transformers loads, its recipe and the record of its training.
 
 ``recipe.json`` has every setting of the training. ``training.json`` is the record of the training, with the SHA-256 of
-every other file except the card. :func:`belongs` selects the files that are pushed to the hub and pulled from it.
+every other file except the card. :func:`belongs_to_model` selects the files that are pushed to the hub and pulled from
+it.
 """
 
 import json
@@ -87,7 +88,7 @@ class _Settings(Struct):
     tokenizer_class: str | None = None
 
 
-def belongs(name: str) -> bool:
+def belongs_to_model(name: str) -> bool:
     """True for files that load or describe the model. False for training states, scripts, pickles and hidden files."""
     path = PurePosixPath(name)
     return (
@@ -141,14 +142,14 @@ class Checkpoint:
         Raises :class:`InputError` for a link, because its target may be outside the checkpoint.
         """
         names = _file_names(self.path)
-        pushed_names = [name for name in names if belongs(name)]
+        pushed_names = [name for name in names if belongs_to_model(name)]
         for name in pushed_names:
             file_path = self.path / name
             if file_path.resolve() != self.path.resolve() / name:
                 raise InputError(
                     f"is a link to {file_path.resolve()}; copy the checkpoint with `cp -rL`", path=file_path
                 )
-        return pushed_names, [name for name in names if not belongs(name) and name != CARD]
+        return pushed_names, [name for name in names if not belongs_to_model(name) and name != CARD]
 
 
 @dataclass(frozen=True)
@@ -203,7 +204,7 @@ def left_out(folder: Path, need: bool = False) -> str:
     return left_out_questions
 
 
-def versions() -> dict[str, str]:
+def read_library_versions() -> dict[str, str]:
     """Return the versions of Python and of the libraries that affect a training."""
     from importlib import metadata
 
@@ -240,7 +241,7 @@ def write_hashes(folder: Path) -> None:
 
     All files also get the mode of a new file. Some libraries write weights that only their owner may read.
     """
-    hashes = files_sha256(folder, lambda name: belongs(name) and name != TRAINING)
+    hashes = files_sha256(folder, lambda name: belongs_to_model(name) and name != TRAINING)
     training = read_object(folder / TRAINING, _Training)
     write_json(folder / TRAINING, training | {"files": hashes})
     # The record was just written with the mode that the user's umask gives.
@@ -264,7 +265,7 @@ def check_hashes(folder: Path) -> None:
         return
     # Files without a hash are not checked, for example the card, which push replaces.
     for name, sha256 in read_json(folder / TRAINING, _Training).files.items():
-        if not belongs(name):
+        if not belongs_to_model(name):
             raise InputError(f"files: lists {name}, which is no file of a checkpoint; {_AGAIN}", path=folder / TRAINING)
         if not (folder / name).is_file():
             raise InputError(f"is missing, but {TRAINING} names it; {_AGAIN}", path=folder / name)
@@ -313,7 +314,7 @@ def open_checkpoint(path: Path) -> Checkpoint:
 def _expect_weights(path: Path) -> None:
     """Raise :class:`InputError` for a directory without weights or without a configuration of the model."""
     weight_names = [file.relative_to(path).as_posix() for file in path.rglob("*.safetensors")]
-    has_weights = any(belongs(name) for name in weight_names)
+    has_weights = any(belongs_to_model(name) for name in weight_names)
     has_config = (path / _MODULES).is_file() or (path / "config.json").is_file()
     if not has_weights or not has_config:
         raise InputError(

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import Annotated, Literal
 
-from builders.core.options import AtLeastOne, Between, Help, Parsed, Shown, Use
+from builders.core.options import AtLeastOne, Between, Help, Parsed, Placeholder, Use
 
 
 def model_name(value: str | os.PathLike[str]) -> str:
@@ -15,27 +15,27 @@ def model_name(value: str | os.PathLike[str]) -> str:
     return name
 
 
-ModelName = Annotated[str, Parsed(model_name, accepts=(str, os.PathLike)), Shown("M")]
-NewRun = Annotated[Path, Shown("RUN"), Use.REQUIRED, Help("run to write, gzipped if it ends in .gz")]
-TopK = Annotated[AtLeastOne, Shown("K"), Help("passages per query")]
+ModelName = Annotated[str, Parsed(model_name, accepts=(str, os.PathLike)), Placeholder("M")]
+NewRun = Annotated[Path, Placeholder("RUN"), Use.REQUIRED, Help("run to write, gzipped if it ends in .gz")]
+TopK = Annotated[AtLeastOne, Placeholder("K"), Help("passages per query")]
 
-MaxLength = Annotated[int, Between(low=4), Shown("N"), Help("longest input in tokens (default: the model's)")]
-Revision = Annotated[str, Shown("R"), Help("commit, tag or branch of a hub model (default: main)")]
+MaxLength = Annotated[int, Between(low=4), Placeholder("N"), Help("longest input in tokens (default: the model's)")]
+Revision = Annotated[str, Placeholder("R"), Help("commit, tag or branch of a hub model (default: main)")]
 TrustRemoteCode = Annotated[bool, Help("run Python code of the model's repository (default: no)")]
 BatchTokens = Annotated[
     AtLeastOne,
-    Shown("N"),
+    Placeholder("N"),
     Help("tokens per batch, padding included (default: 98,304 on a GPU, 12,288 on a CPU)"),
 ]
 Tokenizers = Annotated[
     int,
     Between(low=0),
-    Shown("N"),
+    Placeholder("N"),
     Help("tokenising processes per device (default: cores divided by GPUs, at most 8; 0 on a CPU)"),
 ]
 Device = Annotated[
     str,
-    Shown("D[,D...]"),
+    Placeholder("D[,D...]"),
     Help("cpu, cuda (all GPUs), cuda:1, or a list like cuda:0,cuda:1 (default: all GPUs, else cpu)"),
 ]
 Dtype = Annotated[
@@ -48,12 +48,12 @@ Backend = Annotated[
 ]
 
 # Settings of a model. Without the option, the setting comes from the model's family or files (docs/run.md).
-Family = Annotated[str, Shown("F"), Help("family in models.toml, or none (default: by the model's name)")]
-QueryPrompt = Annotated[str, Shown("TEXT"), Help("prompt before every query; '' for no prompt")]
-PassagePrompt = Annotated[str, Shown("TEXT"), Help("prompt before every passage; '' for no prompt")]
-PromptName = Annotated[str, Shown("NAME"), Help("name of a query prompt of the family or the model")]
+Family = Annotated[str, Placeholder("F"), Help("family in models.toml, or none (default: by the model's name)")]
+QueryPrompt = Annotated[str, Placeholder("TEXT"), Help("prompt before every query; '' for no prompt")]
+PassagePrompt = Annotated[str, Placeholder("TEXT"), Help("prompt before every passage; '' for no prompt")]
+PromptName = Annotated[str, Placeholder("NAME"), Help("name of a query prompt of the family or the model")]
 Pooling = Annotated[Literal["cls", "mean", "lasttoken"], Help("pooling of the tokens' vectors")]
-TruncateDim = Annotated[AtLeastOne, Shown("N"), Help("use only the first N dimensions")]
+TruncateDim = Annotated[AtLeastOne, Placeholder("N"), Help("use only the first N dimensions")]
 Normalize = Annotated[
     bool, Use.WITH_NO, Help("scale embeddings to unit length (default: only if the similarity is cosine)")
 ]

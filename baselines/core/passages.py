@@ -23,11 +23,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from builders.core.cache import FileEntry, caches, describe, writable_cache, wrong_file
+from builders.core.cache import FileEntry, cache_folder, describe_file, writable_cache, wrong_file
 from builders.core.errors import InputError, log
 from builders.core.files import check_place, write_bytes
 from builders.core.folders import build_once, key_of
-from builders.core.progress import progress
+from builders.core.progress import show_progress
 from builders.core.typed import read_json
 from builders.store.reader import Release
 
@@ -55,7 +55,7 @@ def first_fault(folder: Path, files: Iterable[FileEntry]) -> str:
 
 
 @dataclass(frozen=True)
-class Cache:
+class PassageCache:
     """A cache of folders. A folder's name is the hash of its key, which has everything that the content depends on.
 
     The cache is the directory ``dureader_retrieval/NAME`` in ``$XDG_CACHE_HOME`` or ``~/.cache``.
@@ -69,7 +69,7 @@ class Cache:
         A missing or damaged folder is built: ``build`` writes the files into a temporary folder, which is then renamed.
         A second process that needs the same folder waits. Raises :class:`InputError` if ``keep`` is not writable.
         """
-        folder = (keep or caches() / self.name) / key_of(key)
+        folder = (keep or cache_folder() / self.name) / key_of(key)
 
         def find_damage() -> str:
             """Describe the first damaged file. Return "" for an intact folder."""
@@ -95,17 +95,17 @@ class Cache:
             if folder.exists():
                 log.warning("%s: damaged (%s); built again", folder, find_damage())
             build(new_folder)
-            entries = [describe(new_folder, path.name) for path in sorted(new_folder.iterdir())]
+            entries = [describe_file(new_folder, path.name) for path in sorted(new_folder.iterdir())]
             manifest = msgspec.json.encode(_Manifest(key, entries), order="sorted")
             write_bytes(new_folder / _MANIFEST, msgspec.json.format(manifest, indent=1))
 
         return folder, build_once(folder, is_intact, write)
 
 
-TEXTS = Cache("texts")
+TEXTS = PassageCache("texts")
 
 
-class Strings:
+class MappedStrings:
     """Strings in a file, and the offsets of the strings' ends in a memory-mapped second file. Thread-safe."""
 
     def __init__(self, path: Path) -> None:
@@ -141,7 +141,7 @@ def _ends_path(path: Path) -> Path:
 
 
 def write_strings(path: Path, arrays: Iterable[pa.Array]) -> None:
-    """Write the strings of all arrays to the files that :class:`Strings` reads."""
+    """Write the strings of all arrays to the files that :class:`MappedStrings` reads."""
     with open(path, "wb") as strings_file, open(_ends_path(path), "wb") as ends_file:
         last_end = 0
         np.zeros(1, np.int64).tofile(ends_file)
@@ -152,19 +152,19 @@ def write_strings(path: Path, arrays: Iterable[pa.Array]) -> None:
             strings_file.write("".join(strings.to_pylist()).encode())
 
 
-class Passages:
+class CachedPassages:
     """The unpacked passages of a config. A pickled object has only the folder's path, which another process opens."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._texts = Strings(folder / "texts")
-        self._ids = Strings(folder / "ids")
+        self._texts = MappedStrings(folder / "texts")
+        self._ids = MappedStrings(folder / "ids")
         # Sorted hashes of the ids, and the row of each hash. The two mapped files have 12 bytes per passage.
         self._id_hashes = np.memmap(folder / "hashes", np.uint64, "r")
         self._rows_by_hash = np.memmap(folder / "rows", np.uint32, "r")
 
-    def __reduce__(self) -> tuple[type[Passages], tuple[Path]]:
-        return Passages, (self.folder,)
+    def __reduce__(self) -> tuple[type[CachedPassages], tuple[Path]]:
+        return CachedPassages, (self.folder,)
 
     def __len__(self) -> int:
         return len(self._texts)
@@ -218,7 +218,7 @@ def _hash_ids(ids: Sequence[str]) -> npt.NDArray[np.uint64]:
 
 def open_passages(
     release: Release, config: str = "corpus", keep: Path | None = None, split: str = "corpus"
-) -> Passages:
+) -> CachedPassages:
     """Open the passages of a config. The first call unpacks the passages into ``keep`` (default: the user's cache).
 
     Any config with ``_id`` and ``text`` can be opened, for example to search queries as if they were passages. A second
@@ -242,14 +242,14 @@ def open_passages(
         hash_order.astype(np.uint32).tofile(new_folder / "rows")
         id_batches = release.batches(config, split, ["_id"])
         write_strings(new_folder / "ids", (batch.column("_id") for batch in id_batches))
-        with progress(total=passage_count, unit="passage", label="unpack") as bar:
+        with show_progress(total=passage_count, unit="passage", label="unpack") as bar:
             write_strings(new_folder / "texts", read_with_bar(bar))
 
     key = {"format": _FORMAT, "corpus": release.fingerprint(config, split)}
     folder, is_built = TEXTS.folder(keep, key, unpack)
     if is_built:
         log.info("%s unpacked into %s", description, folder)
-    return Passages(folder)
+    return CachedPassages(folder)
 
 
 def expect_ids_once(release: Release, config: str, split: str = "corpus") -> npt.NDArray[np.uint64]:
@@ -270,7 +270,9 @@ def expect_ids_once(release: Release, config: str, split: str = "corpus") -> npt
     if len(repeated_rows):
         row = int(repeated_rows.min())
         corpus_id = release.table(config, split, ["_id"])["_id"][row].as_py()
-        raise InputError(f"the id {corpus_id!r} is repeated; expected it once", path=release.place(config, split, row))
+        raise InputError(
+            f"the id {corpus_id!r} is repeated; expected it once", path=release.describe_row(config, split, row)
+        )
     return id_hashes
 
 

@@ -17,7 +17,7 @@ _HASH_DIGITS = 8  # digits of a commit or hash in a run's tag
 _PACKAGES = ("sentence-transformers", "transformers", "tokenizers", "torch", "numpy")
 
 
-def record(model: dict[str, Any], search: dict[str, Any], packages: Sequence[str] = _PACKAGES) -> dict[str, Any]:
+def describe_run(model: dict[str, Any], search: dict[str, Any], packages: Sequence[str] = _PACKAGES) -> dict[str, Any]:
     """Return everything that affects a run as JSON values, without paths and times.
 
     ``model`` describes the model. ``search`` has the values of :func:`describe_search` and further values of the verb.
@@ -71,7 +71,7 @@ def write_manifest(
 ) -> dict[str, Any]:
     """Write the manifest next to the run ``out``, and return the manifest. A stream gets no manifest.
 
-    ``run_record`` is from :func:`record`. ``tag`` is the last column of the run's lines.
+    ``run_record`` is from :func:`describe_run`. ``tag`` is the last column of the run's lines.
     """
     manifest = {**run_record, "tag": tag}
     if kind_of(out):

@@ -60,7 +60,8 @@ class ModelSettings(Overrides, frozen=True):
 class ModelOptions:
     """The options of a verb that say how a model is used. None, or an empty text, is an option that was not given.
 
-    :func:`baselines.retrieve.families.resolve` chooses between the options, the model's family and the model's files.
+    :func:`baselines.retrieve.families.resolve_settings` chooses between the options, the model's family and the model's
+    files.
 
     Attributes:
         family: name of a family in models.toml, or "none".

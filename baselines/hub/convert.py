@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from builders.core.options import Shown
+from builders.core.options import Placeholder
 from builders.core.verbs import verb
 
 if TYPE_CHECKING:
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 @verb()
 def convert_checkpoint(
     *,
-    params: Annotated[Path, Shown("DIR")],
-    config: Annotated[Path, Shown("FILE")],
-    vocab: Annotated[Path, Shown("FILE")],
-    out: Annotated[Path, Shown("CKPT")],
+    params: Annotated[Path, Placeholder("DIR")],
+    config: Annotated[Path, Placeholder("FILE")],
+    vocab: Annotated[Path, Placeholder("FILE")],
+    out: Annotated[Path, Placeholder("CKPT")],
 ) -> "WrittenCheckpoint":
     """Convert the official Paddle parameters to PyTorch.
 
@@ -48,7 +48,7 @@ def convert_checkpoint(
           --out build/official-de
         python -m baselines search --release DIR --split dev --model build/official-de --passages EMBEDDINGS --out RUN
     """
-    from baselines.core.checkpoint import RECIPE, TRAINING, WrittenCheckpoint, versions, write_json
+    from baselines.core.checkpoint import RECIPE, TRAINING, WrittenCheckpoint, read_library_versions, write_json
     from baselines.hub.model_card import finish_checkpoint
     from baselines.hub.paddle import read_official, write_model
     from builders.core.folders import check_output, replace_directory, work_beside
@@ -63,7 +63,7 @@ def convert_checkpoint(
         # The records of a trained checkpoint, as far as a converted checkpoint has them.
         write_json(work / RECIPE, {"name": name, "model": {"kind": official.kind}})
         converted = {"from": name, "sha256": official.sources}
-        write_json(work / TRAINING, {"converted": converted, "versions": versions()})
+        write_json(work / TRAINING, {"converted": converted, "versions": read_library_versions()})
         finish_checkpoint(work, directory.name)
         replace_directory(work, directory)
     return WrittenCheckpoint(out, Report(value={"checkpoint": str(out)}, text=str(out)))

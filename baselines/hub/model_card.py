@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from baselines.core.checkpoint import CARD, LOSSES, Checkpoint, open_checkpoint, write_hashes, write_needs
 from baselines.measure.measures import PAPER
 from builders.core.files import write_text
-from builders.core.tables import as_code, as_text, percent
+from builders.core.tables import as_code, as_text, format_percent
 
 _TEMPLATE = Path(__file__).with_name("model_card.md")
 
@@ -55,7 +55,7 @@ _EXAMPLE_QUESTIONS = ["火车票可以提前多少天买", "饺子怎么煮"]
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredSet:
     """The measures of a run, and facts about its data. ``values`` has a fraction for each value of ``PAPER``."""
 
     run: str
@@ -83,7 +83,7 @@ def finish_checkpoint(folder: Path, name: str) -> None:
 def model_card(
     checkpoint: Checkpoint,
     name: str,
-    measured: Sequence[Measured] = (),
+    measured: Sequence[MeasuredSet] = (),
     licence: str | None = None,
     dataset: str | None = None,
 ) -> str:
@@ -130,7 +130,7 @@ def model_card(
         name=name,
         pairs=learns_from_pairs,
         passages=json.dumps(_EXAMPLE_QUESTIONS if learns_from_pairs else _EXAMPLE_PASSAGES, ensure_ascii=False),
-        percent=percent,
+        percent=format_percent,
         query=_EXAMPLE_QUERIES[languages[-1]],
         recipe=json.dumps(checkpoint.recipe, ensure_ascii=False, indent=1),
         recipe_name=checkpoint.recipe.get("name", "-"),
@@ -146,7 +146,7 @@ def _make_head(
     languages: list[str],
     licence: str,
     dataset: str | None,
-    measured: Sequence[Measured],
+    measured: Sequence[MeasuredSet],
 ) -> Any:
     """Return the card's YAML head, which the hub reads."""
     from huggingface_hub import ModelCardData
@@ -194,7 +194,7 @@ def _facts(record: dict[str, Any]) -> dict[str, Any]:
     return facts
 
 
-def _eval_results(kind: str, measured: Sequence[Measured], dataset: str | None) -> list[Any]:
+def _eval_results(kind: str, measured: Sequence[MeasuredSet], dataset: str | None) -> list[Any]:
     """Return the measures as entries of the card's model-index, which the hub displays."""
     from huggingface_hub import EvalResult
 

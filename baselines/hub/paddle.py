@@ -39,7 +39,7 @@ from baselines.retrieve.official_input import PASSAGE_LENGTH, QUERY_LENGTH, offi
 from baselines.retrieve.official_input import Kind as InputKind
 from builders.core.errors import InputError, log
 from builders.core.files import read_utf8, sha256_of
-from builders.core.progress import progress
+from builders.core.progress import show_progress
 from builders.core.typed import read_json
 
 Floats = npt.NDArray[np.float32]
@@ -80,7 +80,7 @@ _IGNORED_FILES = re.compile(
 )
 
 
-class Config(Struct, frozen=True):
+class ErnieConfig(Struct, frozen=True):
     """The values of an `ernie_config.json` that the conversion uses."""
 
     hidden_size: _Size
@@ -119,7 +119,7 @@ class Config(Struct, frozen=True):
         return arguments
 
 
-class Parameter(NamedTuple):
+class PaddleParameter(NamedTuple):
     """A parameter's name in Paddle and in transformers, and its shape in Paddle.
 
     Paddle stores the weights of a dense layer as [in, out], PyTorch as [out, in].
@@ -136,7 +136,7 @@ class Parameter(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Official:
+class OfficialModel:
     """The parameters of a model under transformers' names, with its configuration and vocabulary.
 
     ``parts`` has the keys ``query`` and ``document`` for a dual-encoder, else ``model``. A starting checkpoint has a
@@ -144,13 +144,13 @@ class Official:
     """
 
     kind: Kind
-    config: Config
+    config: ErnieConfig
     vocabulary: dict[str, int]
     parts: dict[str, dict[str, Floats]]
     sources: dict[str, str]
 
 
-def read_official(folder: Path, config_path: Path, vocabulary_path: Path) -> Official:
+def read_official(folder: Path, config_path: Path, vocabulary_path: Path) -> OfficialModel:
     """Read a folder of parameters with its configuration and vocabulary.
 
     Raises:
@@ -191,7 +191,7 @@ def read_official(folder: Path, config_path: Path, vocabulary_path: Path) -> Off
         "configuration": sha256_of(config_path),
         "vocabulary": sha256_of(vocabulary_path),
     }
-    return Official(model_kind, config, vocabulary, values_by_part, sources)
+    return OfficialModel(model_kind, config, vocabulary, values_by_part, sources)
 
 
 def _quote_names(names: list[str]) -> str:
@@ -199,7 +199,7 @@ def _quote_names(names: list[str]) -> str:
     return ", ".join(names[:_QUOTED_NAMES])
 
 
-def _read_values(files: dict[str, Path], parts: dict[str, list[Parameter]]) -> dict[str, dict[str, Floats]]:
+def _read_values(files: dict[str, Path], parts: dict[str, list[PaddleParameter]]) -> dict[str, dict[str, Floats]]:
     """Read the parameters of each part, under transformers' names. ``files`` are the paths by Paddle's names.
 
     Raises :class:`InputError` for a parameter of another shape.
@@ -209,7 +209,7 @@ def _read_values(files: dict[str, Path], parts: dict[str, list[Parameter]]) -> d
     parameters_in_order = []
     for part, parameters in parts.items():
         parameters_in_order += [(part, parameter) for parameter in parameters]
-    for part, parameter in progress(parameters_in_order, unit="file", label="parameters"):
+    for part, parameter in show_progress(parameters_in_order, unit="file", label="parameters"):
         parameter_path = files[parameter.paddle_name]
         values = read_parameter(parameter_path)
         if values.shape != parameter.shape:
@@ -222,7 +222,7 @@ def _read_values(files: dict[str, Path], parts: dict[str, list[Parameter]]) -> d
     return values_by_part
 
 
-def _detect_parts(config: Config, file_names: set[str]) -> tuple[Kind, dict[str, list[Parameter]]]:
+def _detect_parts(config: ErnieConfig, file_names: set[str]) -> tuple[Kind, dict[str, list[PaddleParameter]]]:
     """Detect the kind of a model from the names of its files. Return (kind, parameters of each part)."""
     if any(name.startswith((QUERY_PREFIX, PASSAGE_PREFIX)) for name in file_names):
         query_encoder = list(encoder_parameters(config, QUERY_PREFIX))
@@ -239,9 +239,9 @@ def _detect_parts(config: Config, file_names: set[str]) -> tuple[Kind, dict[str,
     return "encoder", {"model": encoder}
 
 
-def read_config(config_path: Path) -> Config:
+def read_config(config_path: Path) -> ErnieConfig:
     """Read an `ernie_config.json`. Raises :class:`InputError` with the key if the model is not ERNIE 1.0."""
-    return read_json(config_path, Config)
+    return read_json(config_path, ErnieConfig)
 
 
 def read_vocabulary(vocabulary_path: Path, vocabulary_size: int) -> dict[str, int]:
@@ -278,7 +278,7 @@ def read_vocabulary(vocabulary_path: Path, vocabulary_size: int) -> dict[str, in
     return vocabulary
 
 
-def encoder_parameters(config: Config, prefix: str) -> Iterator[Parameter]:
+def encoder_parameters(config: ErnieConfig, prefix: str) -> Iterator[PaddleParameter]:
     """Yield an encoder's parameters. All Paddle names begin with ``prefix``."""
     size = config.hidden_size
     # Embeddings: Paddle's name, BERT's name, and the number of rows.
@@ -288,7 +288,7 @@ def encoder_parameters(config: Config, prefix: str) -> Iterator[Parameter]:
         ("sent_embedding", "token_type_embeddings", config.types),
     ]
     for paddle_name, bert_name, row_count in embeddings:
-        yield Parameter(f"{prefix}{paddle_name}", f"embeddings.{bert_name}.weight", (row_count, size))
+        yield PaddleParameter(f"{prefix}{paddle_name}", f"embeddings.{bert_name}.weight", (row_count, size))
     yield from _layer_norm(f"{prefix}pre_encoder", "embeddings", size)
     for number in range(config.num_hidden_layers):
         paddle_layer = f"{prefix}encoder_layer_{number}"
@@ -305,25 +305,25 @@ def encoder_parameters(config: Config, prefix: str) -> Iterator[Parameter]:
         yield from _layer_norm(f"{paddle_layer}_post_ffn", f"{bert_layer}.output", size)
 
 
-def pooler_parameters(config: Config) -> Iterator[Parameter]:
+def pooler_parameters(config: ErnieConfig) -> Iterator[PaddleParameter]:
     """Yield the parameters of the pooler, a tanh layer over the last layer's [CLS]."""
     yield from _dense_layer("pooled_fc", "pooler.dense", config.hidden_size, config.hidden_size)
 
 
-def output_parameters(config: Config) -> Iterator[Parameter]:
+def output_parameters(config: ErnieConfig) -> Iterator[PaddleParameter]:
     """Yield the parameters of the cross-encoder's two outputs."""
-    yield Parameter("_cls_out_w", "classifier.weight", (config.hidden_size, 2))
-    yield Parameter("_cls_out_b", "classifier.bias", (2,))
+    yield PaddleParameter("_cls_out_w", "classifier.weight", (config.hidden_size, 2))
+    yield PaddleParameter("_cls_out_b", "classifier.bias", (2,))
 
 
-def _dense_layer(paddle_name: str, bert_name: str, input_size: int, output_size: int) -> Iterator[Parameter]:
-    yield Parameter(f"{paddle_name}.w_0", f"{bert_name}.weight", (input_size, output_size))
-    yield Parameter(f"{paddle_name}.b_0", f"{bert_name}.bias", (output_size,))
+def _dense_layer(paddle_name: str, bert_name: str, input_size: int, output_size: int) -> Iterator[PaddleParameter]:
+    yield PaddleParameter(f"{paddle_name}.w_0", f"{bert_name}.weight", (input_size, output_size))
+    yield PaddleParameter(f"{paddle_name}.b_0", f"{bert_name}.bias", (output_size,))
 
 
-def _layer_norm(paddle_name: str, bert_name: str, size: int) -> Iterator[Parameter]:
-    yield Parameter(f"{paddle_name}_layer_norm_scale", f"{bert_name}.LayerNorm.weight", (size,))
-    yield Parameter(f"{paddle_name}_layer_norm_bias", f"{bert_name}.LayerNorm.bias", (size,))
+def _layer_norm(paddle_name: str, bert_name: str, size: int) -> Iterator[PaddleParameter]:
+    yield PaddleParameter(f"{paddle_name}_layer_norm_scale", f"{bert_name}.LayerNorm.weight", (size,))
+    yield PaddleParameter(f"{paddle_name}_layer_norm_bias", f"{bert_name}.LayerNorm.bias", (size,))
 
 
 def read_parameter(parameter_path: Path) -> Floats:
@@ -383,7 +383,7 @@ def _read_varints(message: bytes) -> Iterator[int]:
             shift = 0
 
 
-def write_model(model_folder: Path, official: Official) -> None:
+def write_model(model_folder: Path, official: OfficialModel) -> None:
     """Write the model into ``model_folder``."""
     quiet_libraries()
     model_folder.mkdir(exist_ok=True)
@@ -397,7 +397,7 @@ def write_model(model_folder: Path, official: Official) -> None:
             _write_encoder(model_folder, official)
 
 
-def _write_dual_encoder(model_folder: Path, official: Official, parts_folder: Path) -> None:
+def _write_dual_encoder(model_folder: Path, official: OfficialModel, parts_folder: Path) -> None:
     """Write a Router of two encoders. The [CLS] vectors of queries and passages are compared by dot product."""
     inputs: dict[str, tuple[InputKind, int]] = {
         "query": ("query", QUERY_LENGTH),
@@ -421,7 +421,7 @@ def _write_dual_encoder(model_folder: Path, official: Official, parts_folder: Pa
     model.save_pretrained(str(model_folder), create_model_card=False)
 
 
-def _write_cross_encoder(model_folder: Path, official: Official, parts_folder: Path) -> None:
+def _write_cross_encoder(model_folder: Path, official: OfficialModel, parts_folder: Path) -> None:
     """Write a cross-encoder with one output, the difference of the two official outputs.
 
     The sigmoid of the output is the probability of class 1, so ``predict`` and ``rank`` return the official scores.
@@ -443,7 +443,7 @@ def _write_cross_encoder(model_folder: Path, official: Official, parts_folder: P
     cross.save_pretrained(str(model_folder), create_model_card=False)
 
 
-def _write_encoder(model_folder: Path, official: Official) -> None:
+def _write_encoder(model_folder: Path, official: OfficialModel) -> None:
     """Write a BertModel with BERT's own tokenizer, as a starting checkpoint."""
     state = _as_tensors(official.parts["model"])
     model: Any = BertModel(_bert_config(official), add_pooling_layer=_POOLER_WEIGHT in state)
@@ -452,7 +452,7 @@ def _write_encoder(model_folder: Path, official: Official) -> None:
     _bert_tokenizer(official).save_pretrained(model_folder)
 
 
-def _bert_config(official: Official, **options: Any) -> BertConfig:
+def _bert_config(official: OfficialModel, **options: Any) -> BertConfig:
     arguments = official.config.bert_arguments(official.vocabulary["[PAD]"])
     return BertConfig(**arguments, **options)
 
@@ -461,11 +461,11 @@ def _as_tensors(values: dict[str, Floats]) -> dict[str, torch.Tensor]:
     return {name: torch.from_numpy(value.copy()) for name, value in values.items()}
 
 
-def _bert_tokenizer(official: Official) -> Any:
+def _bert_tokenizer(official: OfficialModel) -> Any:
     return BertTokenizer(official.vocabulary, model_max_length=min(512, official.config.max_position_embeddings))
 
 
-def _input_tokenizer(official: Official, input_kind: InputKind, max_length: int) -> Any:
+def _input_tokenizer(official: OfficialModel, input_kind: InputKind, max_length: int) -> Any:
     """Return the official tokenizer. It truncates at ``max_length`` tokens, or at the model's last position."""
     longest = min(max_length, official.config.max_position_embeddings)
     return official_tokenizer(_bert_tokenizer(official), input_kind, longest)

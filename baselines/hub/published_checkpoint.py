@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from baselines.core.checkpoint import CARD, belongs
+from baselines.core.checkpoint import CARD, belongs_to_model
 from builders.core.errors import InputError
 from builders.core.files import sha256_of
 from builders.core.hub import OTHER_HUB, clear_errors
@@ -27,7 +27,7 @@ class PublishedFile(Struct, frozen=True):
     sha256: Sha256
 
     def __post_init__(self) -> None:
-        if not belongs(self.path) and self.path != CARD:
+        if not belongs_to_model(self.path) and self.path != CARD:
             raise ValueError(f"its manifest names {self.path}, which is no file of a checkpoint")
 
 

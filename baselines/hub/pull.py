@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from builders.core.errors import log
 from builders.core.hub_options import Repository
-from builders.core.options import Shown, Use
+from builders.core.options import Placeholder, Use
 from builders.core.verbs import verb
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def pull_model(
     repo: Annotated[Repository, Use.POSITIONAL],
     *,
-    out: Annotated[Path, Shown("DIR")],
+    out: Annotated[Path, Placeholder("DIR")],
     revision: str = "main",
 ) -> "WrittenCheckpoint":
     """Pull a checkpoint from the Hugging Face hub; verify every file.

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from builders.core.errors import UsageError
 from builders.core.hub_options import CreateRepository, DryRun, PrivateRepository, Repository
-from builders.core.options import Shown
+from builders.core.options import Placeholder
 from builders.core.results import Report
 from builders.core.verbs import verb
 from builders.store.release_options import AnySplit, ReleasePath, RunPath, SetName
@@ -15,11 +15,11 @@ from builders.store.release_options import AnySplit, ReleasePath, RunPath, SetNa
 @verb()
 def push_model(
     *,
-    model: Annotated[Path, Shown("CKPT")],
+    model: Annotated[Path, Placeholder("CKPT")],
     repo: Repository,
     create: CreateRepository = False,
     private: PrivateRepository = False,
-    license: Annotated[str, Shown("ID")] | None = None,
+    license: Annotated[str, Placeholder("ID")] | None = None,
     dataset: Repository | None = None,
     release: ReleasePath | None = None,
     split: AnySplit = "dev",
@@ -65,11 +65,11 @@ def push_model(
     """
     if bool(run) != (release is not None):
         raise UsageError("--run and --release go together")
-    from builders.core.hub import need_hub, report_commit, report_planned_files, upload
+    from builders.core.hub import need_hub, report_commit, report_planned_files, upload_files
 
     need_hub()
     from baselines.core.checkpoint import open_checkpoint
-    from baselines.hub.model_card import Measured, model_card
+    from baselines.hub.model_card import MeasuredSet, model_card
     from baselines.hub.published_checkpoint import NAME
     from baselines.hub.pushed_files import eval_results, score_runs, stage_files
     from builders.core.files import temporary_folder
@@ -78,7 +78,7 @@ def push_model(
 
     # Measure the runs. A damaged checkpoint is reported first.
     checkpoint = open_checkpoint(model)
-    measured: list[Measured] = []
+    measured: list[MeasuredSet] = []
     results: dict[str, str] = {}
     if release is not None:
         release = open_release(release)
@@ -92,7 +92,7 @@ def push_model(
         if dry_run:
             return report_planned_files(files, repo)
         _, manifest_sha256 = files[MANIFEST]
-        commit_url = upload(
+        commit_url = upload_files(
             files,
             repo,
             kind="model",

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from baselines.core.checkpoint import CARD, Checkpoint
-from baselines.hub.model_card import Measured
+from baselines.hub.model_card import MeasuredSet
 from baselines.hub.published_checkpoint import CheckpointManifest, PublishedFile
 from baselines.measure.measures import PAPER, measure_run
 from baselines.measure.qrels import release_qrels
@@ -23,7 +23,7 @@ from builders.store.runs import Run, read_run
 RESULTS = ".eval_results"
 
 
-def score_runs(release: Release, split: str, set_name: str, runs: Sequence[Run | Path]) -> list[Measured]:
+def score_runs(release: Release, split: str, set_name: str, runs: Sequence[Run | Path]) -> list[MeasuredSet]:
     """Return the scores of each run, with the facts about the release that the card states."""
     qrels = release_qrels(release, split, set_name)
     corpus = SETS[set_name].corpus
@@ -35,7 +35,7 @@ def score_runs(release: Release, split: str, set_name: str, runs: Sequence[Run |
     for run in opened_runs:
         means, _ = measure_run(run, qrels)
         measured.append(
-            Measured(
+            MeasuredSet(
                 run=run.path.name,
                 set=set_name,
                 split=split,
@@ -77,7 +77,7 @@ def stage_files(
     return files
 
 
-def eval_results(measured: Sequence[Measured], release: Release, dataset: str, repo: str) -> dict[str, str]:
+def eval_results(measured: Sequence[MeasuredSet], release: Release, dataset: str, repo: str) -> dict[str, str]:
     """Return the files of ``.eval_results/`` with their YAML, one file for each run.
 
     The hub shows these scores on the dataset's leaderboard. The files are therefore written only if the passages,
@@ -119,7 +119,7 @@ def eval_results(measured: Sequence[Measured], release: Release, dataset: str, r
     return files
 
 
-def _first_difference(measured: Sequence[Measured], release: Release, dataset: str, commit: str) -> str:
+def _first_difference(measured: Sequence[MeasuredSet], release: Release, dataset: str, commit: str) -> str:
     """Describe the first difference between ``release`` and ``dataset``; empty if the measured data are identical."""
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError

@@ -14,7 +14,7 @@ from itertools import accumulate
 
 from baselines.measure.qrels import read_judgments
 from builders.core import highlight
-from builders.core.errors import visible
+from builders.core.errors import make_visible
 from builders.core.word_tokens import word_parts
 from builders.store.layout import Set
 from builders.store.reader import Release
@@ -47,7 +47,7 @@ def excerpt_html(passage_text: str, query_text: str) -> tuple[str, str]:
     The excerpt is the part of at most :data:`PAGE_EXCERPT_CHARS` characters that :func:`best_excerpt` selects. The
     second string is empty if the excerpt is the whole passage.
     """
-    line = visible(" ".join(passage_text[:_PAGE_PASSAGE_CHARS].split()))
+    line = make_visible(" ".join(passage_text[:_PAGE_PASSAGE_CHARS].split()))
     if len(passage_text) > _PAGE_PASSAGE_CHARS:
         line += "…"
     terms = highlight.common_terms(query_text, line)
@@ -56,8 +56,8 @@ def excerpt_html(passage_text: str, query_text: str) -> tuple[str, str]:
     excerpt = "".join(word for word, _ in excerpt_words)
     passage_html = ""
     if excerpt != line:
-        passage_html = highlight.marked(line, terms)
-    return highlight.marked(excerpt, terms), passage_html
+        passage_html = highlight.mark_terms(line, terms)
+    return highlight.mark_terms(excerpt, terms), passage_html
 
 
 def flag_terms(text: str, terms: set[str]) -> list[Word]:
@@ -65,7 +65,7 @@ def flag_terms(text: str, terms: set[str]) -> list[Word]:
 
     ``terms`` are words of BM25 (``word_tokens``). A word may be written in another way, such as in full-width letters.
     """
-    line = visible(" ".join(text.split()))
+    line = make_visible(" ".join(text.split()))
     return [(part.text, not terms.isdisjoint(part.words)) for part in word_parts(line)]
 
 

@@ -1,4 +1,4 @@
-"""The search page: a Gradio app around a :class:`~.shown_answers.Searcher`. It needs the extra ``space``."""
+"""The search page: a Gradio app around a :class:`~.shown_answers.PageSearcher`. It needs the extra ``space``."""
 
 import os
 import threading
@@ -8,8 +8,8 @@ os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 
 import gradio
 
-from baselines.look.shown_answers import Searcher
-from builders.core.errors import InputError, log, visible
+from baselines.look.shown_answers import PageSearcher
+from builders.core.errors import InputError, log, make_visible
 from builders.core.limits import usable_cores
 
 TITLE = "DuReader-retrieval: what each system finds"
@@ -18,7 +18,7 @@ _LISTED_QUESTIONS = 1_000  # other questions can be typed
 _FONTS = ["system-ui", "sans-serif"]  # Gradio would fetch its own fonts from a server
 
 
-def _build_page(searcher: Searcher, parallel_searches: int) -> gradio.Blocks:
+def _build_page(searcher: PageSearcher, parallel_searches: int) -> gradio.Blocks:
     """Build the app. At most ``parallel_searches`` searches run at a time, and the others wait in a queue."""
     distinct_texts = dict.fromkeys(text for _, text in searcher.questions)
     listed_texts = list(distinct_texts)[:_LISTED_QUESTIONS]
@@ -27,7 +27,7 @@ def _build_page(searcher: Searcher, parallel_searches: int) -> gradio.Blocks:
         try:
             return searcher.page(text or "")
         except InputError as error:
-            raise gradio.Error(visible(str(error))) from error
+            raise gradio.Error(make_visible(str(error))) from error
 
     def first_answer(request: gradio.Request) -> tuple[str, str]:
         """Answer the question in the URL (``?q=...``), or else the first question."""
@@ -53,7 +53,7 @@ def _build_page(searcher: Searcher, parallel_searches: int) -> gradio.Blocks:
     return app
 
 
-def serve(searcher: Searcher, host: str, port: int | None) -> None:
+def serve(searcher: PageSearcher, host: str, port: int | None) -> None:
     """Serve the page until the process is stopped. Raises :class:`InputError` if the address cannot be used."""
     parallel_searches = usable_cores()
     app = _build_page(searcher, parallel_searches)

@@ -4,16 +4,16 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from baselines.core.passages import Passages
+from baselines.core.passages import CachedPassages
 from baselines.core.settings import ModelSettings
 from baselines.look.shown_answers import Rerank, Search
 from baselines.retrieve.dense import encoding_model
 from baselines.retrieve.devices import devices_of, dtype_of
 from baselines.retrieve.encoder import CrossScorer, TextEncoder
-from baselines.retrieve.exact_search import nearest
-from baselines.retrieve.index_files import Index, open_vectors
+from baselines.retrieve.exact_search import nearest_with_ties
+from baselines.retrieve.index_files import VectorIndex, open_vectors
 from baselines.retrieve.models import open_cross
-from baselines.retrieve.vector_index import named
+from baselines.retrieve.vector_index import name_hits
 from builders.core.errors import log
 from builders.store.reader import Release
 from builders.store.runs import Hit, best_first
@@ -24,10 +24,10 @@ _ONE_QUERY = threading.Lock()
 
 def open_dual_search(
     model: str,
-    embeddings: Index | Path,
+    embeddings: VectorIndex | Path,
     release: Release,
     corpus: str,
-    passages: Passages,
+    passages: CachedPassages,
     *,
     device: str | None,
     dtype: str,
@@ -45,13 +45,13 @@ def open_dual_search(
     def search_dense(query_text: str, top_k: int) -> list[Hit]:
         with _ONE_QUERY:
             query_vectors = encoder.encode([query_text])
-            rows_and_scores = nearest(vectors, query_vectors, passages, [query_device], top_k)
-            return next(named(rows_and_scores, passages, top_k))
+            rows_and_scores = nearest_with_ties(vectors, query_vectors, passages, [query_device], top_k)
+            return next(name_hits(rows_and_scores, passages, top_k))
 
     return search_dense
 
 
-def open_cross_ranker(model: str, passages: Passages, *, device: str | None, dtype: str) -> Rerank:
+def open_cross_ranker(model: str, passages: CachedPassages, *, device: str | None, dtype: str) -> Rerank:
     """Open a cross-encoder, whose logits re-rank passages. Raises the errors of `rerank`."""
     one_device = devices_of(device)[0]
     scorer = CrossScorer(open_cross(ModelSettings(model), one_device, dtype_of(dtype, one_device)))

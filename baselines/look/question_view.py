@@ -7,7 +7,7 @@ from typing import Any
 from baselines.look.excerpts import EXCERPT_SOURCE_CHARS, best_excerpt, describe_ranking, flag_terms, positives_of
 from baselines.measure.qrels import read_queries
 from baselines.measure.run_origin import expect_passages
-from builders.core.errors import InputError, visible
+from builders.core.errors import InputError, make_visible
 from builders.core.results import Report, Table
 from builders.core.word_tokens import word_tokens
 from builders.store.layout import SETS
@@ -108,20 +108,23 @@ class QuestionView:
 
         query_id, query_text = self.question
         terms = set(word_tokens(query_text))
-        lines = [style(visible(query_text), _HEAD), f"question {visible(query_id)} of {self.split}{self.note}"]
+        lines = [
+            style(make_visible(query_text), _HEAD),
+            f"question {make_visible(query_id)} of {self.split}{self.note}",
+        ]
         unjudged = ", no judgments" if self.positives is None else ""
         for run in self.runs:
             counts = describe_ranking(run.rankings.get(query_id, []), self.positives)
             lines += ["", f"{style(str(run.path), _HEAD)}: {counts}{unjudged}"]
             for rank, (passage_id, score) in enumerate(self._hits(run), 1):
                 mark = f"  {style('positive', _POSITIVE)}" if self.is_positive(passage_id) else ""
-                lines.append(f"{rank:3}  {score:.4f}  {visible(passage_id)}{mark}")
+                lines.append(f"{rank:3}  {score:.4f}  {make_visible(passage_id)}{mark}")
                 lines.append(excerpt_line(passage_id))
         missed = self.missed_positives()
         if missed:
             lines += ["", style(f"positive passages that are not shown above: {len(missed)}", _HEAD)]
             for passage_id in missed:
-                lines.append(f"  -  {visible(passage_id)}  {self._ranks_text(passage_id)}")
+                lines.append(f"  -  {make_visible(passage_id)}  {self._ranks_text(passage_id)}")
                 lines.append(excerpt_line(passage_id))
         return "\n".join(lines)
 

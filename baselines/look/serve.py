@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from baselines.bm25.bm25_index import Texts
+from baselines.bm25.bm25_index import IndexedTexts
 from baselines.core.passages import open_passages
 from baselines.look.excerpts import positives_of
-from baselines.look.shown_answers import Searcher
+from baselines.look.shown_answers import PageSearcher
 from baselines.measure.qrels import read_queries
 from builders.core.errors import InputError, UsageError, log
 from builders.core.hub import check_models
@@ -18,7 +18,7 @@ from builders.store.reader import Release, open_release
 from builders.store.runs import Hit
 
 if TYPE_CHECKING:
-    from baselines.retrieve.index_files import Index
+    from baselines.retrieve.index_files import VectorIndex
 
 _GRADIO_HINT = "the page needs Gradio: pip install 'gradio>=6.20'"
 # `builders release` finds the package's sample outside a checkout.
@@ -37,7 +37,7 @@ class PageModels:
     """
 
     model: str | None = None
-    passages: "Index | Path | None" = None
+    passages: "VectorIndex | Path | None" = None
     reranker: str | None = None
     device: str | None = None
     dtype: str = "auto"
@@ -78,7 +78,7 @@ def serve_page(
 
 def open_searcher(
     release: Release, *, set_name: str, split: str, models: PageModels, top_k: int, candidates: int
-) -> Searcher:
+) -> PageSearcher:
     """Open BM25 and the models of the page. Raises :class:`InputError` if a system cannot be opened."""
     configs = SETS[set_name]
     questions = read_queries(release, split, configs.queries)
@@ -106,12 +106,12 @@ def open_searcher(
             rerank = f"{first_stage} > re-ranker", ranker
     from baselines.bm25.engine_numba import open_index
 
-    index = open_index(Texts(release, configs.corpus), None, usable_cores())
+    index = open_index(IndexedTexts(release, configs.corpus), None, usable_cores())
 
     def search_bm25(query_text: str, top_k: int) -> list[Hit]:
         return index.search(index.analyzer(query_text), top_k)
 
-    return Searcher(
+    return PageSearcher(
         {"BM25": search_bm25} | dense_systems,
         passages,
         questions,

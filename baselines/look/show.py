@@ -10,7 +10,7 @@ from baselines.core.model_options import Device, Dtype, ModelName
 from baselines.measure.measure_options import RUN_HELP
 from baselines.retrieve.vector_options import EmbeddingsPath
 from builders.core.errors import UsageError
-from builders.core.options import AtLeastOne, Between, Excludes, Help, Needs, NotNegativeInt, Shown, Use
+from builders.core.options import AtLeastOne, Between, Excludes, Help, Needs, NotNegativeInt, Placeholder, Use
 from builders.core.verbs import verb
 from builders.store.names import SAMPLE_RELEASE
 from builders.store.release_options import AnySplit, ReleasePath, RunPath, SetName
@@ -29,16 +29,16 @@ def show_passages(
     release: ReleasePath = Path(SAMPLE_RELEASE),
     set: SetName = "main",
     split: AnySplit = "dev",
-    query: Annotated[str, Shown("TEXT_OR_ID"), Excludes("serve")] | None = None,
-    top_k: Annotated[AtLeastOne, Shown("K")] | None = None,
-    chars: Annotated[int, Between(low=10), Shown("N"), Excludes("serve")] = 100,
+    query: Annotated[str, Placeholder("TEXT_OR_ID"), Excludes("serve")] | None = None,
+    top_k: Annotated[AtLeastOne, Placeholder("K")] | None = None,
+    chars: Annotated[int, Between(low=10), Placeholder("N"), Excludes("serve")] = 100,
     serve: bool = False,
     model: Annotated[ModelName, Needs("serve")] | None = None,
     passages: Annotated[EmbeddingsPath, Needs("serve")] | None = None,
     reranker: Annotated[ModelName, Needs("serve")] | None = None,
-    candidates: Annotated[AtLeastOne, Shown("N"), Needs("serve")] = 50,
-    host: Annotated[str, Shown("H"), Needs("serve")] = "127.0.0.1",
-    port: Annotated[NotNegativeInt, Shown("P"), Needs("serve")] | None = None,
+    candidates: Annotated[AtLeastOne, Placeholder("N"), Needs("serve")] = 50,
+    host: Annotated[str, Placeholder("H"), Needs("serve")] = "127.0.0.1",
+    port: Annotated[NotNegativeInt, Placeholder("P"), Needs("serve")] | None = None,
     device: Device | None = None,
     dtype: Dtype = "auto",
 ) -> "Report | None":

@@ -7,9 +7,9 @@ import functools
 import html
 from collections.abc import Callable, Mapping, Sequence
 
-from baselines.core.passages import Passages
+from baselines.core.passages import CachedPassages
 from baselines.look.excerpts import describe_ranking, excerpt_html
-from builders.core.errors import visible
+from builders.core.errors import make_visible
 from builders.store.runs import Hit
 
 # Characters of a query that are searched; official queries have at most about 100.
@@ -41,7 +41,7 @@ Search = Callable[[str, int], list[Hit]]
 Rerank = Callable[[str, Sequence[str]], list[Hit]]
 
 
-class Searcher:
+class PageSearcher:
     """Systems that search one collection, and the split's questions. Threads can share a searcher.
 
     Args:
@@ -55,7 +55,7 @@ class Searcher:
     def __init__(
         self,
         systems: Mapping[str, Search],
-        passages: Passages,
+        passages: CachedPassages,
         questions: Sequence[tuple[str, str]] = (),
         positives: Mapping[str, set[str]] | None = None,
         *,
@@ -85,8 +85,8 @@ class Searcher:
         if query_id is None:
             origin = "This is not a question of the split, so its positives are unknown."
         else:
-            origin = f"question {html.escape(visible(query_id))}"
-        notes = [f"“{html.escape(visible(query_text))}”", origin]
+            origin = f"question {html.escape(make_visible(query_id))}"
+        notes = [f"“{html.escape(make_visible(query_text))}”", origin]
         if len(line) > SEARCHED_CHARS:
             notes.append(f"Only the first {SEARCHED_CHARS:,} of {len(line):,} characters were searched.")
         columns = self._answer(query_text, query_id)
@@ -153,7 +153,7 @@ def _hit_box(
     return (
         f'<div class="{css_class}"><div class="head">'
         f'<span class="rank">{rank}</span><span>{score:.4f}</span>{movement}{label}</div>'
-        f'<div>{excerpt}</div><div class="id">{html.escape(visible(passage_id))}</div></div>'
+        f'<div>{excerpt}</div><div class="id">{html.escape(make_visible(passage_id))}</div></div>'
     )
 
 

@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from baselines.measure.measures import LIST_DEPTH, first_rank, mean, reciprocal_rank
+from baselines.measure.measures import LIST_DEPTH, exact_mean, first_rank, reciprocal_rank
 from baselines.measure.significance import rank_agreement
 from builders.core.errors import InputError
-from builders.core.progress import slices
+from builders.core.progress import slices_with_progress
 from builders.core.results import Table
-from builders.core.tables import percent, text_table
+from builders.core.tables import format_percent, text_table
 from builders.store.reader import Release
 from builders.store.runs import Run
 from builders.text.answer_spans import AT_ONCE, contain_answer
-from builders.text.span_options import Options
+from builders.text.span_options import SpanOptions
 
 DEPTHS = (1, 5, 10, LIST_DEPTH)
 KINDS = ("answer", "entity")
@@ -35,7 +35,7 @@ def first_answers(
     answer_rows: Mapping[str, Mapping[str, Any]],
     release: Release,
     corpus: str,
-    options: Options,
+    options: SpanOptions,
 ) -> list[Ranks]:
     """Return, for each run, the rank of every query's first passage with an answer, and with an entity, in the top 50.
 
@@ -67,7 +67,7 @@ def first_answers(
     for _ in runs:
         ranks_by_run.append({kind: {} for kind in KINDS})
     query_ids = list(answer_rows)
-    for block in slices(len(query_ids), AT_ONCE, unit="query", label="answers"):
+    for block in slices_with_progress(len(query_ids), AT_ONCE, unit="query", label="answers"):
         block_ids = query_ids[block]
         passage_texts = []
         for query_id in block_ids:
@@ -112,9 +112,9 @@ def answer_recall(ranks: Ranks) -> dict[str, float | None]:
         means[f"{kind} queries"] = len(first_ranks)
         if not first_ranks:
             continue
-        means[f"{kind} MRR@10"] = mean([reciprocal_rank(rank) for rank in first_ranks])
+        means[f"{kind} MRR@10"] = exact_mean([reciprocal_rank(rank) for rank in first_ranks])
         for depth in DEPTHS:
-            means[f"{kind}@{depth}"] = mean([float(rank is not None and rank <= depth) for rank in first_ranks])
+            means[f"{kind}@{depth}"] = exact_mean([float(rank is not None and rank <= depth) for rank in first_ranks])
     return means
 
 
@@ -127,7 +127,7 @@ def rank_columns(ranks: Ranks, queries: Sequence[str]) -> dict[str, pa.Array]:
     return columns
 
 
-def agreement(tables: Sequence[pa.Table], ranks: Sequence[Ranks]) -> dict[str, Any] | None:
+def order_agreement(tables: Sequence[pa.Table], ranks: Sequence[Ranks]) -> dict[str, Any] | None:
     """Compare the order of systems by MRR@10 of the qrels with the order by MRR@10 of the answers.
 
     ``tables`` are those of :func:`~.measures.measure_run`, and ``ranks`` those of :func:`first_answers`,
@@ -155,7 +155,7 @@ def answers_text(results: Sequence[Mapping[str, Any]]) -> str:
     measure_names = _measure_names(results)
     rows = []
     for result in results:
-        cells = [percent(result["answers"][name]) for name in measure_names]
+        cells = [format_percent(result["answers"][name]) for name in measure_names]
         rows.append([result["run"], *cells])
     lines = [
         f"answers, percent of {first_figures['answer queries']:,} queries with an answer; entity@k: of"

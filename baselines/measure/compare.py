@@ -13,7 +13,7 @@ from baselines.measure.measure_options import (
     Ties,
 )
 from builders.core.errors import UsageError
-from builders.core.options import Between, NotNegativeInt, OneOf, Shown, Use
+from builders.core.options import Between, NotNegativeInt, OneOf, Placeholder, Use
 from builders.core.results import Report
 from builders.core.verbs import TABLE_FORMATS, verb
 from builders.store.release_options import AnySplit, QuestionConfig, ReleasePath, Seed, SetName
@@ -29,16 +29,16 @@ def compare_runs(
     set: SetName = "main",
     queries: QuestionConfig | None = None,
     qrels_config: QrelsConfig | None = None,
-    measure: Annotated[Sequence[str], Use.REPEATED, Shown("NAME")] = (),
-    name: Annotated[Sequence[str], Use.REPEATED, Shown("TEXT")] = (),
+    measure: Annotated[Sequence[str], Use.REPEATED, Placeholder("NAME")] = (),
+    name: Annotated[Sequence[str], Use.REPEATED, Placeholder("TEXT")] = (),
     by: QuestionProperty | None = None,
     ties: Ties = "listed",
     test: Annotated[str, OneOf(TESTS)] = TESTS[0],
-    alpha: Annotated[float, Between(low=0.0001, high=0.5), Shown("P")] = 0.05,
-    power: Annotated[float, Between(low=0.5, high=0.99), Shown("P")] = 0.8,
-    resamples: Annotated[int, Between(low=99), Shown("N")] = TEST_RESAMPLES,
+    alpha: Annotated[float, Between(low=0.0001, high=0.5), Placeholder("P")] = 0.05,
+    power: Annotated[float, Between(low=0.5, high=0.99), Placeholder("P")] = 0.8,
+    resamples: Annotated[int, Between(low=99), Placeholder("N")] = TEST_RESAMPLES,
     seed: Seed = 0,
-    changed: Annotated[NotNegativeInt, Shown("N")] = 3,
+    changed: Annotated[NotNegativeInt, Placeholder("N")] = 3,
 ) -> Report:
     """Compare runs: paired tests, groups, changed queries.
 

@@ -8,9 +8,9 @@ from typing import Any
 from baselines.measure.measure_options import TESTS
 from baselines.measure.measures import PAPER
 from baselines.measure.ties import TIE_RULES
-from builders.core.errors import visible
+from builders.core.errors import make_visible
 from builders.core.results import Report, Table
-from builders.core.tables import aligned, as_text, markdown_table, percent
+from builders.core.tables import align_rows, as_text, format_percent, markdown_table
 
 _PAPER_NAMES = {key: name for name, key in PAPER.items()}
 _LONGEST_TEXT = 60  # characters of a query in a table
@@ -172,7 +172,7 @@ def _system_rows(result: dict[str, Any], style: "_Style") -> list[list[str]]:
             better_than = comparison["better_than"]
             width = max(len(labels) for labels in better_than.values())
             superscript = style.superscript(better_than[system["label"]], width)
-            row.append(percent(system["means"][key]) + superscript)
+            row.append(format_percent(system["means"][key]) + superscript)
         rows.append(row)
     return rows
 
@@ -198,7 +198,7 @@ def _format_detectable(difference: float | None) -> str:
         return "-"
     if difference > 1:  # no measure exceeds 100 percent
         return ">100"
-    return percent(difference)
+    return format_percent(difference)
 
 
 def _points(fraction: float) -> str:
@@ -220,7 +220,7 @@ def _change_rows(pair: dict[str, Any], style: "_Style") -> list[list[str]]:
 
 
 def _text_table(columns: list[str], rows: list[list[str]], left: int = 1) -> str:
-    return "\n".join(aligned([columns, *rows], left=left, gap="  "))
+    return "\n".join(align_rows([columns, *rows], left=left, gap="  "))
 
 
 def _text_superscript(labels: str, width: int) -> str:
@@ -248,7 +248,7 @@ class _Style:
     bullet: str
 
 
-_TEXT = _Style(escape=visible, table=_text_table, superscript=_text_superscript, bullet="")
+_TEXT = _Style(escape=make_visible, table=_text_table, superscript=_text_superscript, bullet="")
 _MARKDOWN = _Style(escape=as_text, table=markdown_table, superscript=_markdown_superscript, bullet="- ")
 
 
@@ -257,12 +257,12 @@ def _latex(result: dict[str, Any]) -> str:
     measures = result["measures"]
     best_cells = {}
     for name in measures:
-        best_cells[name] = percent(max(system["means"][name] for system in result["systems"]))
+        best_cells[name] = format_percent(max(system["means"][name] for system in result["systems"]))
     rows = []
     for system in result["systems"]:
         row = [system["label"], _escape_latex(system["name"])]
         for name, comparison in measures.items():
-            cell = percent(system["means"][name])
+            cell = format_percent(system["means"][name])
             if cell == best_cells[name]:  # also means that are equal only after rounding
                 cell = rf"\textbf{{{cell}}}"
             better_than = comparison["better_than"][system["label"]]
@@ -290,4 +290,4 @@ def _latex(result: dict[str, Any]) -> str:
 
 
 def _escape_latex(text: str) -> str:
-    return re.sub(r"[&%$#_{}\\~^<>|]", lambda sign: _LATEX_ESCAPES[sign[0]], visible(text))
+    return re.sub(r"[&%$#_{}\\~^<>|]", lambda sign: _LATEX_ESCAPES[sign[0]], make_visible(text))

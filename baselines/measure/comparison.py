@@ -18,14 +18,19 @@ from baselines.measure.measures import (
     LIST_DEPTH,
     PAPER,
     Values,
-    mean,
+    exact_mean,
+    measure_names,
     measure_run,
-    measured,
     values_of,
     with_columns,
 )
 from baselines.measure.qrels import Qrels
-from baselines.measure.significance import detectable, groups, holm, paired
+from baselines.measure.significance import (
+    compare_paired,
+    detectable_difference,
+    holm_correction,
+    indistinguishable_groups,
+)
 from baselines.measure.ties import EXPECTED, LISTED
 from builders.core.errors import InputError, UsageError, log
 from builders.store.runs import Run
@@ -53,8 +58,8 @@ class SignificanceRule:
     seed: int = 0
 
     def paired(self, better: Values, worse: Values) -> dict[str, Any]:
-        """Return the figures of :func:`baselines.measure.significance.paired` for two systems."""
-        return paired(better, worse, level=1 - self.alpha, resamples=self.resamples, seed=self.seed)
+        """Return the figures of :func:`baselines.measure.significance.compare_paired` for two systems."""
+        return compare_paired(better, worse, level=1 - self.alpha, resamples=self.resamples, seed=self.seed)
 
 
 def resolve_measures(names: Iterable[str], ties: str = LISTED) -> list[str]:
@@ -98,7 +103,7 @@ def table_of_run(run: Run, qrels: Qrels, measures: Sequence[str], ties: str = LI
     :func:`baselines.measure.measures.measure_run` for equal scores.
     """
     result, table = measure_run(run, qrels, ties)
-    if set(measures) <= set(measured(table)):
+    if set(measures) <= set(measure_names(table)):
         return table
     _, hole_values = measure_holes(run.rankings, qrels, result)
     return with_columns(table, hole_values)
@@ -148,7 +153,7 @@ def compare_systems(
 
     system_rows = []
     for name, (label, table) in zip(names, systems.items(), strict=True):
-        means = {measure: mean(values[label].tolist()) for measure, values in values_by_measure.items()}
+        means = {measure: exact_mean(values[label].tolist()) for measure, values in values_by_measure.items()}
         system_rows.append({"label": label, "name": name, "run": table["run"][0].as_py(), "means": means})
 
     # The first measure selects the queries that changed most.
@@ -216,7 +221,7 @@ def _warn_of_few_resamples(pair_count: int, settings: SignificanceRule) -> None:
 def _compare_pairs(values: Mapping[str, Values], settings: SignificanceRule) -> dict[str, Any]:
     """Compare all pairs under one measure. In a pair, the better system comes first."""
     # The sort is stable.
-    best_first_labels = sorted(values, key=lambda label: -mean(values[label].tolist()))
+    best_first_labels = sorted(values, key=lambda label: -exact_mean(values[label].tolist()))
     pair_rows: list[dict[str, Any]] = []
     for better, worse in combinations(best_first_labels, 2):
         pair_rows.append({"better": better, "worse": worse, **settings.paired(values[better], values[worse])})
@@ -231,7 +236,9 @@ def _compare_pairs(values: Mapping[str, Values], settings: SignificanceRule) -> 
         row["detectable"] = dict.fromkeys(alphas)
         if row["deviation"]:
             for name, alpha in alphas.items():
-                row["detectable"][name] = detectable(row["deviation"], query_count, alpha=alpha, power=settings.power)
+                row["detectable"][name] = detectable_difference(
+                    row["deviation"], query_count, alpha=alpha, power=settings.power
+                )
 
     significant_pairs = [(row["better"], row["worse"]) for row in pair_rows if row["told_apart"]]
     better_than: dict[str, str] = {}
@@ -244,7 +251,7 @@ def _compare_pairs(values: Mapping[str, Values], settings: SignificanceRule) -> 
     return {
         "pairs": pair_rows,
         "better_than": better_than,
-        "groups": groups(best_first_labels, significant_pairs),
+        "groups": indistinguishable_groups(best_first_labels, significant_pairs),
         "detectable": detectable_spreads,
     }
 
@@ -269,7 +276,7 @@ def _compare_groups(
 def _add_corrected(pair_rows: Sequence[dict[str, Any]]) -> None:
     """Add the p-values after Holm's correction over all rows, for each test."""
     for test in TESTS:
-        corrected_p_values = holm([row[test]["p"] for row in pair_rows])
+        corrected_p_values = holm_correction([row[test]["p"] for row in pair_rows])
         for row, corrected in zip(pair_rows, corrected_p_values, strict=True):
             row[test]["corrected"] = corrected
 

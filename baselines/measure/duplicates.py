@@ -13,15 +13,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from baselines.measure.measures import IR_MEASURES, LIST_DEPTH, PAPER, Rankings, cells, fractions, mean, measure
+from baselines.measure.measures import (
+    IR_MEASURES,
+    LIST_DEPTH,
+    PAPER,
+    Rankings,
+    exact_mean,
+    format_cells,
+    mean_fractions,
+    measure_rankings,
+)
 from baselines.measure.qrels import Qrels
 from baselines.measure.run_origin import expect_passages
-from builders.core.progress import progress
+from builders.core.progress import show_progress
 from builders.core.results import Table
-from builders.core.tables import percent, text_table
+from builders.core.tables import format_percent, text_table
 from builders.store.reader import Release
 from builders.store.runs import Run
-from builders.text.likeness import Like, LikeTexts
+from builders.text.likeness import LikeText, LikeTexts
 
 _METHODS = ("exact", "normalised", "n-gram")  # of builders.text.likeness
 # Figures of a run: shares, which tables print in percent, and counts.
@@ -57,7 +66,7 @@ def find_duplicates(run: Run, qrels: Qrels, release: Release, corpus: str, lengt
     texts = release.texts(corpus, "corpus", retrieved_ids.union(*grades_by_query.values()))
     expect_passages(run, sorted(retrieved_ids), texts, corpus)
     copies = Duplicates()
-    for query_id, grades in progress(grades_by_query.items(), unit="query", label="near-duplicates"):
+    for query_id, grades in show_progress(grades_by_query.items(), unit="query", label="near-duplicates"):
         # Judged passages come first, so that they lead their copies. The release may lack a judged passage.
         query_texts = {}
         for passage_id in (*grades, *top_lists[query_id]):
@@ -69,7 +78,7 @@ def find_duplicates(run: Run, qrels: Qrels, release: Release, corpus: str, lengt
 
 
 def _choose_leaders(
-    query_id: str, likes_by_passage: Mapping[str, Sequence[Like]], grades: Mapping[str, int], copies: Duplicates
+    query_id: str, likes_by_passage: Mapping[str, Sequence[LikeText]], grades: Mapping[str, int], copies: Duplicates
 ) -> None:
     """Add the leaders of one query's passages to ``copies``, and its near-duplicates with different labels.
 
@@ -97,7 +106,9 @@ def _labels_differ(first_id: str, second_id: str, grades: Mapping[str, int]) -> 
     return (grades[first_id] > 0) != (grades[second_id] > 0)
 
 
-def fair(rankings: Rankings, qrels: Qrels, copies: Duplicates, way: str) -> tuple[dict[str, list[str]], Qrels]:
+def replace_by_leaders(
+    rankings: Rankings, qrels: Qrels, copies: Duplicates, way: str
+) -> tuple[dict[str, list[str]], Qrels]:
     """Return the lists and the reference with every passage replaced by its leader.
 
     If ``way`` is ``removed``, later copies are removed from a list, as if the collection had no copies. If ``way`` is
@@ -143,14 +154,14 @@ def measure_duplicates(
     ``fair RR@10`` and so on.
     """
     rankings = run.rankings
-    lists, reference = fair(rankings, qrels, copies, way)
-    means, by_query = measure(lists, reference)
+    lists, reference = replace_by_leaders(rankings, qrels, copies, way)
+    means, by_query = measure_rankings(lists, reference)
     shares_of_10 = [_repeated_share(query_id, rankings, copies, depth=10) for query_id in qrels.positives]
     shares_of_50 = [_repeated_share(query_id, rankings, copies, depth=LIST_DEPTH) for query_id in qrels.positives]
     figures = {
         "way": way,
-        "repeated@10": mean(shares_of_10),
-        "repeated@50": mean(shares_of_50),
+        "repeated@10": exact_mean(shares_of_10),
+        "repeated@50": exact_mean(shares_of_50),
         "repeated_queries": sum(share > 0 for share in shares_of_10) / len(shares_of_10),
         "copies": _count_unjudged_copies(rankings, qrels, copies),
         "contradicted": len(copies.contradicted),
@@ -211,9 +222,9 @@ def duplicates_text(results: Sequence[Mapping[str, Any]], qrels: Qrels) -> str:
     measure_rows = []
     for result in results:
         figures = result["duplicates"]
-        shares = [percent(figures[name]) for name in _SHARES]
+        shares = [format_percent(figures[name]) for name in _SHARES]
         count_rows.append([result["run"], *shares, f"{figures['copies']:,}", f"{figures['contradicted']:,}"])
-        measure_rows.append([result["run"], *cells(figures)])
+        measure_rows.append([result["run"], *format_cells(figures)])
     first_figures = results[0]["duplicates"]
     way = first_figures["way"]
     return "\n".join(
@@ -238,7 +249,7 @@ def duplicates_tables(results: Sequence[Mapping[str, Any]]) -> list[Table]:
     for result in results:
         figures = result["duplicates"]
         count_rows.append([result["run"]] + [figures[name] for name in count_columns])
-        measure_rows.append([result["run"], *fractions(figures)])
+        measure_rows.append([result["run"], *mean_fractions(figures)])
     way = results[0]["duplicates"]["way"]
     return [
         Table(["run", *count_columns], count_rows, title="near-duplicates, percent", percent_columns=_SHARES),

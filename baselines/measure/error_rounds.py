@@ -12,14 +12,14 @@ from baselines.measure.qrels import read_queries, release_qrels
 from baselines.measure.run_origin import expect_passages
 from baselines.measure.significance import of_means
 from builders.annotate.prefill import grades_by
-from builders.annotate.rounds import ERRORS, Pair, Rule, open_round, standings
+from builders.annotate.rounds import ERRORS, Pair, QualityRule, open_round, read_standings
 from builders.annotate.tasks import expect_new, make_round
 from builders.core.errors import InputError, log
 from builders.core.results import Report, Table
-from builders.core.sampling import draw
-from builders.core.tables import percent, text_table
+from builders.core.sampling import draw_sample
+from builders.core.tables import format_percent, text_table
 from builders.store.layout import SETS
-from builders.store.published import published
+from builders.store.published import published_figures
 from builders.store.reader import Release
 from builders.store.runs import Run
 
@@ -59,7 +59,7 @@ def draw_failed_queries(release: Release, split: str, run: Run, *, sample: int, 
     if not failed_lists:
         raise InputError(f"every query of {release.path} {split} has a positive in its top {top_k}", path=run.path)
 
-    drawn_ids = draw(failed_lists, sample, seed)
+    drawn_ids = draw_sample(failed_lists, sample, seed)
     if len(drawn_ids) < sample:
         log.warning("only %d queries have no positive in their top %d; all are used", len(drawn_ids), top_k)
     pairs = []
@@ -80,7 +80,7 @@ def expect_new_round(path: Path) -> None:
 
 def write_error_round(path: Path, release: Release, split: str, errors: DrawnErrors, source: Path, seed: int) -> None:
     """Write the errors of the run ``source`` as a round for `annotate`."""
-    package_count = make_round(path, release, split, errors.pairs, source, Rule(seed=seed), question=ERRORS)
+    package_count = make_round(path, release, split, errors.pairs, source, QualityRule(seed=seed), question=ERRORS)
     log.info("%d packages; import them into Label Studio, or fill in %s", package_count, path / "packages")
 
 
@@ -117,7 +117,7 @@ def count_categories(round_path: Path, model: str | None = None) -> dict[str, An
     round of errors, or the round has no answers.
     """
     error_round = open_round(round_path, ERRORS.name)
-    package_standings = standings(round_path, error_round)
+    package_standings = read_standings(round_path, error_round)
     pair_count = sum(len(standing.pairs) for standing in package_standings)
     labels: dict[Pair, int] = {}
     if model:
@@ -131,13 +131,13 @@ def count_categories(round_path: Path, model: str | None = None) -> dict[str, An
                 pair_label = standing.label(pair)
                 if pair_label is not None:
                     labels[pair] = pair_label
-        judged_count = pair_count - sum(len(standing.missing) for standing in package_standings)
+        judged_count = pair_count - sum(len(standing.unjudged_pairs) for standing in package_standings)
         step_with_answers = "import"
     if not labels:
         problem = f"has no answers of {model or 'annotators'}; add some by `annotate {step_with_answers}`"
         raise InputError(problem, path=round_path)
 
-    paper = published()
+    paper = published_figures()
     pairs_by_label = Counter(labels.values())
     categories = {}
     for choice, interval in zip(ERRORS.choices, _intervals(labels), strict=True):
@@ -227,8 +227,8 @@ def _tally_text(tally: dict[str, Any]) -> str:
         # A category without pairs would always have the interval 0 to 0, so no interval is printed.
         interval = "-"
         if figures["pairs"]:
-            interval = f"{percent(figures['low'])} to {percent(figures['high'])}"
-        share, paper_share = percent(figures["share"]), percent(figures["paper"])
+            interval = f"{format_percent(figures['low'])} to {format_percent(figures['high'])}"
+        share, paper_share = format_percent(figures["share"]), format_percent(figures["paper"])
         rows.append([name, f"{figures['pairs']:,}", share, interval, paper_share])
     judge = f" by {tally['model']} (a model)" if "model" in tally else ""
     undecided_count = tally["judged"] - tally["decided"]

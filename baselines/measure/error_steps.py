@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from baselines.measure.measure_options import RUN_HELP, OrderedTies, QrelsConfig, QrelsFile, RunPaths, ValuesFile
-from builders.core.options import AtLeastOne, Help, Shown, Use
+from builders.core.options import AtLeastOne, Help, Placeholder, Use
 from builders.core.results import Report
 from builders.core.verbs import TABLE_FORMATS, verb
 from builders.store.release_options import AnySplit, MainSplit, QuestionConfig, ReleasePath, RunPath, Seed, SetName
@@ -21,10 +21,10 @@ def draw_errors(
     *,
     release: ReleasePath,
     split: MainSplit = "dev",
-    sample: Annotated[AtLeastOne, Shown("N")] = QUERIES,
-    top_k: Annotated[AtLeastOne, Shown("K")] = DEPTH,
+    sample: Annotated[AtLeastOne, Placeholder("N")] = QUERIES,
+    top_k: Annotated[AtLeastOne, Placeholder("K")] = DEPTH,
     seed: Seed = 0,
-    round: Annotated[Path, Shown("ROUND")] | None = None,
+    round: Annotated[Path, Placeholder("ROUND")] | None = None,
 ) -> Report:
     """Draw the errors of a run for people, as the paper does.
 
@@ -69,9 +69,9 @@ def draw_errors(
 
 @verb(formats=TABLE_FORMATS)
 def tally_errors(
-    round: Annotated[Path, Use.POSITIONAL, Shown("ROUND"), Help("directory of a round of `errors draw`")],
+    round: Annotated[Path, Use.POSITIONAL, Placeholder("ROUND"), Help("directory of a round of `errors draw`")],
     *,
-    model: Annotated[str, Shown("NAME")] | None = None,
+    model: Annotated[str, Placeholder("NAME")] | None = None,
 ) -> Report:
     """Count the categories of errors in people's answers (Table 10).
 
@@ -165,7 +165,7 @@ def report_duplicates(
     copies: Literal["removed", "kept"] = "removed",
     ngram: NgramLength = NGRAM,
     jaccard: LowestJaccard = SHARE,
-    list: Annotated[Path, Shown("FILE")] | None = None,
+    list: Annotated[Path, Placeholder("FILE")] | None = None,
     per_query: ValuesFile | None = None,
 ) -> Report:
     """Measure runs with near-duplicates counted as one passage.

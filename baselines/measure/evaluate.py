@@ -16,7 +16,7 @@ from builders.core.results import Report
 from builders.core.verbs import TABLE_FORMATS, verb
 from builders.core.words import SEGMENTERS
 from builders.store.release_options import AnySplit, QuestionConfig, ReleasePath, SetName
-from builders.text.span_options import THRESHOLD, Options, Segmenter, SpanThreshold, Unit
+from builders.text.span_options import THRESHOLD, Segmenter, SpanOptions, SpanThreshold, Unit
 
 
 @verb(formats=TABLE_FORMATS)
@@ -85,7 +85,7 @@ def evaluate_runs(
     # Answers need no judgments. Without judgments, they are the whole result.
     answer_ranks = []
     if answers and source.release:
-        rule = Options(unit, threshold, segmenter=segmenter)
+        rule = SpanOptions(unit, threshold, segmenter=segmenter)
         answer_ranks = rank_answers(
             opened_runs, source.release, split=split, set_name=set, query_config=queries, rule=rule
         )

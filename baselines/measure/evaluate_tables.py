@@ -11,7 +11,7 @@ from baselines.measure.holes import holes_tables, holes_text
 from baselines.measure.qrels import Qrels
 from baselines.measure.ties import TIE_RULES
 from builders.core.results import Report, Table
-from builders.core.tables import percent, text_table
+from builders.core.tables import format_percent, text_table
 
 _COUNT = "QueriesRanked"  # the official key that is no share
 _SHARES = tuple(measures.PAPER.values())
@@ -34,7 +34,7 @@ def evaluation_text(results: Sequence[Mapping[str, Any]], qrels: Qrels) -> str:
             official_row.append(percent_with_interval(result["official"][key], result["intervals"][key]))
         official_row.append(str(result["official"][_COUNT]))
         official_rows.append(official_row)
-        usual_cells = [percent(result["ir_measures"][name]) for name in measures.IR_MEASURES]
+        usual_cells = [format_percent(result["ir_measures"][name]) for name in measures.IR_MEASURES]
         usual_rows.append([result["run"], *usual_cells])
     parts = [
         f"reference: {_describe_reference(results, qrels)}",

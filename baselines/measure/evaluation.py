@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from baselines.measure.answer_recall import Ranks, agreement, answer_recall, first_answers, rank_columns
+from baselines.measure.answer_recall import Ranks, answer_recall, first_answers, order_agreement, rank_columns
 from baselines.measure.duplicates import duplicate_pairs, find_duplicates, measure_duplicates
 from baselines.measure.groups import Groups, measure_groups
 from baselines.measure.holes import measure_holes
@@ -22,7 +22,7 @@ from builders.store.layout import SETS
 from builders.store.reader import Release
 from builders.store.runs import Run
 from builders.store.stored_answers import read_answers
-from builders.text.span_options import Options
+from builders.text.span_options import SpanOptions
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class CopyRule:
     """The rule for near-duplicates.
 
     Attributes:
-        way: removed or kept, as in :func:`baselines.measure.duplicates.fair`.
+        way: removed or kept, as in :func:`baselines.measure.duplicates.replace_by_leaders`.
         ngram: number of characters of an n-gram.
         jaccard: smallest Jaccard similarity of near-duplicates.
         release: the release with the texts of the passages.
@@ -115,7 +115,7 @@ def measure_runs(
 
     # The agreement of qrels and answers needs the values of all runs. Every result has it, too.
     if answer_ranks:
-        rank_correlation = agreement(evaluation.tables, answer_ranks)
+        rank_correlation = order_agreement(evaluation.tables, answer_ranks)
         if rank_correlation:
             for result in evaluation.results:
                 result["answers"]["agreement"] = rank_correlation
@@ -129,7 +129,7 @@ def rank_answers(
     split: str,
     set_name: str,
     query_config: str | None,
-    rule: Options,
+    rule: SpanOptions,
 ) -> list[Ranks]:
     """Return, for each run, the rank of the first passage with an answer for every query of a split.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from baselines.core.model_options import NewRun, TopK
 from builders.core.errors import InputError, UsageError, log
-from builders.core.options import Help, Needs, Parsed, Shown, Use
+from builders.core.options import Help, Needs, Parsed, Placeholder, Use
 from builders.core.verbs import verb
 from builders.store.release_options import ReleasePath, RunPath, SetName
 
@@ -43,11 +43,11 @@ def fuse_runs(
     out: NewRun | None = None,
     method: Literal["rrf", "weighted"] = "rrf",
     top_k: TopK = 50,
-    weights: Annotated[Path, Shown("FILE")] | None = None,
-    tune: Annotated[str, Shown("SPLIT")] | None = None,
+    weights: Annotated[Path, Placeholder("FILE")] | None = None,
+    tune: Annotated[str, Placeholder("SPLIT")] | None = None,
     tune_runs: Annotated[Sequence[RunPath], Needs("tune")] = (),
     tune_on_these: Annotated[bool, Needs("tune")] = False,
-    step: Annotated[float, Parsed(_step, accepts=(numbers.Real,)), Shown("X"), Needs("tune")] = 0.05,
+    step: Annotated[float, Parsed(_step, accepts=(numbers.Real,)), Placeholder("X"), Needs("tune")] = 0.05,
     release: Annotated[ReleasePath, Needs("tune")] | None = None,
     set: Annotated[SetName, Needs("tune")] = "main",
 ) -> "Run":

@@ -13,7 +13,7 @@ from baselines.measure.fusion import scores_of, tune_weights
 from baselines.measure.qrels import Qrels
 from builders.core.errors import InputError, log
 from builders.core.files import read_whole, write_text
-from builders.core.typed import json_of, name_within, read_json, typed
+from builders.core.typed import convert_to, json_of, name_within, read_json
 from builders.store.layout import is_for_tuning
 from builders.store.runs import Run
 
@@ -148,7 +148,7 @@ def _is_apart(run: Run, uses_all: bool) -> bool:
     # A re-ranked run names the run before it, and so on back to the first stage.
     for stage in range(_MOST_STAGES):
         if stage == 0 and run.is_in_memory:
-            record = typed(run.manifest or {}, _Record, run.path, field="manifest")
+            record = convert_to(run.manifest or {}, _Record, run.path, field="manifest")
         else:
             record = _read_record(run_path)
         if record.kind != "bm25" and (uses_all or record.model.get("left_out") != "tuning"):

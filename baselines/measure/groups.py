@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from baselines.measure.measures import PAPER, mean, values_of
+from baselines.measure.measures import PAPER, exact_mean, values_of
 from baselines.measure.qrels import read_queries
 from baselines.measure.significance import of_means
 from builders.core.errors import UsageError
 from builders.core.results import Table
-from builders.core.tables import percent, text_table
+from builders.core.tables import format_percent, text_table
 from builders.store.layout import SETS
 from builders.store.reader import Release
 from builders.store.stored_answers import read_answers
@@ -88,7 +88,7 @@ def measure_groups(table: pa.Table, groups: Groups) -> list[dict[str, Any]]:
         group_values = values[query_numbers]
         row: dict[str, Any] = {"group": group_name, "queries": len(query_numbers)}
         for column, key in enumerate(PAPER.values()):
-            row[key] = mean(group_values[:, column].tolist())
+            row[key] = exact_mean(group_values[:, column].tolist())
         intervals = [list(interval) for interval in of_means(group_values)]
         row["intervals"] = dict(zip(PAPER.values(), intervals, strict=True))
         rows.append(row)
@@ -109,7 +109,7 @@ def groups_text(results: Sequence[Mapping[str, Any]]) -> str:
 def percent_with_interval(share: float, interval: Sequence[float]) -> str:
     """Format a fraction and the limits of its interval in percent, for example "34.38 (18.20 to 51.15)"."""
     low, high = interval
-    return f"{percent(share)} ({percent(low)} to {percent(high)})"
+    return f"{format_percent(share)} ({format_percent(low)} to {format_percent(high)})"
 
 
 def groups_table(results: Sequence[Mapping[str, Any]]) -> Table:

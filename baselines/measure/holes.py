@@ -20,10 +20,10 @@ import numpy as np
 import numpy.typing as npt
 
 from baselines.measure import measures
-from baselines.measure.measures import IR_MEASURES, PAPER, Rankings, mean, reciprocal_ranks_by_query
+from baselines.measure.measures import IR_MEASURES, PAPER, Rankings, exact_mean, reciprocal_ranks_by_query
 from baselines.measure.qrels import Qrels
 from builders.core.results import Table
-from builders.core.tables import percent, text_table
+from builders.core.tables import format_percent, text_table
 
 SHOWN = ("Judged@10", "Bpref")
 _LISTS = ("condensed", "best", "residual")  # the lists and labels beside the plain measures
@@ -49,7 +49,7 @@ HOLE_MEASURES = (
 )
 
 
-def condensed(rankings: Rankings, judged: Mapping[str, Collection[str]]) -> dict[str, list[str]]:
+def drop_unjudged(rankings: Rankings, judged: Mapping[str, Collection[str]]) -> dict[str, list[str]]:
     """Return the rankings of the judged queries without their unjudged passages."""
     judged_lists = {}
     for query_id, judged_ids in judged.items():
@@ -67,14 +67,14 @@ def measure_holes(rankings: Rankings, qrels: Qrels, plain: Means) -> tuple[dict[
     ``best AP`` and so on.
     """
     judged = qrels.judged()
-    condensed_lists = condensed(rankings, judged)
+    condensed_lists = drop_unjudged(rankings, judged)
     condensed_names = {name: condensed_name(name) for name in IR_MEASURES}
     by_query = measures.per_query(rankings, qrels, [*SHOWN, *condensed_names.values()], judged)
     best_values = _best_by_query(rankings, qrels)
     # The first positive has its best rank if every unjudged passage of the list is a positive.
     hopeful_qrels = _judge_all_positive(rankings, qrels)
 
-    means: dict[str, Any] = {name: mean(by_query[name]) for name in SHOWN}
+    means: dict[str, Any] = {name: exact_mean(by_query[name]) for name in SHOWN}
     condensed_values = {name: by_query[long_name] for name, long_name in condensed_names.items()}
     means["condensed"] = _means(condensed_lists, qrels, condensed_values)
     means["best"] = _means(rankings, hopeful_qrels, best_values)
@@ -123,10 +123,10 @@ def _subtract_means(best: Means, plain: Means) -> Means:
 
 def _means(rankings: Rankings, qrels: Qrels, by_query: ByQuery) -> Means:
     """Return the means of the paper's three measures, computed from the rankings, and of the values in ``by_query``."""
-    official_means = measures.official(rankings, qrels)
+    official_means = measures.official_figures(rankings, qrels)
     return {
         "official": {name: official_means[name] for name in PAPER.values()},
-        "ir_measures": {name: mean(values) for name, values in by_query.items()},
+        "ir_measures": {name: exact_mean(values) for name, values in by_query.items()},
     }
 
 
@@ -207,11 +207,11 @@ def holes_text(results: Sequence[Mapping[str, Any]], qrels: Qrels) -> str:
     judged_rows = []
     measure_rows = []
     for result in results:
-        judged_cells = [percent(result["holes"][name]) for name in SHOWN]
+        judged_cells = [format_percent(result["holes"][name]) for name in SHOWN]
         judged_rows.append([result["run"], *judged_cells])
-        measure_rows.append([result["run"], "plain", *measures.cells(result)])
+        measure_rows.append([result["run"], "plain", *measures.format_cells(result)])
         for lists in _LISTS:
-            measure_rows.append(["", lists, *measures.cells(result["holes"][lists])])
+            measure_rows.append(["", lists, *measures.format_cells(result["holes"][lists])])
     judged_text = f"{qrels.pairs} positives and {negative_count} negatives are judged"
     lines = [
         f"holes, percent ({judged_text}, other passages are unjudged)",
@@ -233,9 +233,9 @@ def holes_tables(results: Sequence[Mapping[str, Any]]) -> list[Table]:
     for result in results:
         figures = result["holes"]
         judged_rows.append([result["run"]] + [figures[name] for name in SHOWN])
-        measure_rows.append([result["run"], "plain", *measures.fractions(result)])
+        measure_rows.append([result["run"], "plain", *measures.mean_fractions(result)])
         for lists in _LISTS:
-            measure_rows.append([result["run"], lists, *measures.fractions(figures[lists])])
+            measure_rows.append([result["run"], lists, *measures.mean_fractions(figures[lists])])
     measure_columns = [*PAPER.values(), *IR_MEASURES]
     return [
         Table(["run", *SHOWN], judged_rows, title="holes, percent", percent_columns=SHOWN),

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-from builders.core.options import Help, OneOf, Shown, Use
+from builders.core.options import Help, OneOf, Placeholder, Use
 from builders.store.names import QRELS_BEFORE, QUESTION_PROPERTIES
 from builders.store.release_options import RunPath
 
@@ -13,10 +13,10 @@ TEST_RESAMPLES = 9_999  # 10,000 with the observed sample
 RUN_HELP = "TREC run or official predictions (JSON)"
 
 RunPaths = Annotated[Sequence[RunPath], Use.POSITIONAL, Help(RUN_HELP)]
-QrelsFile = Annotated[Path, Shown("FILE"), Help("TREC qrels, BEIR's TSV or an official dev.json")]
+QrelsFile = Annotated[Path, Placeholder("FILE"), Help("TREC qrels, BEIR's TSV or an official dev.json")]
 QrelsConfig = Annotated[
     str,
-    Shown("CONFIG"),
+    Placeholder("CONFIG"),
     Help(f"config with the judgments: {QRELS_BEFORE} or resttest-bucketN (default: the set's qrels)"),
 ]
 QuestionProperty = Annotated[str, OneOf(QUESTION_PROPERTIES)]
@@ -27,4 +27,4 @@ Ties = Annotated[
 EXPECTED_TIES = "ties=expected"  # for options that need an order of the passages
 # For steps that need an order of the passages.
 OrderedTies = Annotated[Literal["listed", "id"], Help("order of equal scores: as listed in the run, or by passage id")]
-ValuesFile = Annotated[Path, Shown("FILE.parquet"), Help("write the values of every query")]
+ValuesFile = Annotated[Path, Placeholder("FILE.parquet"), Help("write the values of every query")]

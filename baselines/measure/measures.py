@@ -27,7 +27,7 @@ from baselines.measure.ties import (
     without_repeats,
 )
 from builders.core.errors import InputError, log
-from builders.core.tables import percent
+from builders.core.tables import format_percent
 from builders.store.runs import Run
 
 # The paper's names (Section 3.2) and the official script's keys.
@@ -65,7 +65,7 @@ def first_rank(passage_ids: Sequence[str], positives: Container[str]) -> int | N
     return None
 
 
-def official(rankings: Rankings, qrels: Qrels) -> dict[str, float]:
+def official_figures(rankings: Rankings, qrels: Qrels) -> dict[str, float]:
     """Return the official keys in the official order: fractions, and the count ``QueriesRanked``.
 
     Means are over all reference queries. A query that the run lacks counts as 0. ``QueriesRanked`` counts all queries
@@ -74,7 +74,7 @@ def official(rankings: Rankings, qrels: Qrels) -> dict[str, float]:
     values_by_query = paper_by_query(rankings, qrels)
     means: dict[str, float] = {}
     for column, key in enumerate(PAPER.values()):
-        means[key] = mean([query_values[column] for query_values in values_by_query])
+        means[key] = exact_mean([query_values[column] for query_values in values_by_query])
     means["QueriesRanked"] = len(rankings)
     return means
 
@@ -130,12 +130,12 @@ def _falling_scores(rankings: Rankings, query_ids: Iterable[str]) -> dict[str, d
     return scores_by_query
 
 
-def measure(rankings: Rankings, qrels: Qrels) -> tuple[dict[str, dict[str, float]], dict[str, list[float]]]:
+def measure_rankings(rankings: Rankings, qrels: Qrels) -> tuple[dict[str, dict[str, float]], dict[str, list[float]]]:
     """Return (means under ``official`` and ``ir_measures``, values by query of RR@10 and ``IR_MEASURES``)."""
     by_query = per_query(rankings, qrels)
     means = {
-        "official": official(rankings, qrels),
-        "ir_measures": {name: mean(values) for name, values in by_query.items()},
+        "official": official_figures(rankings, qrels),
+        "ir_measures": {name: exact_mean(values) for name, values in by_query.items()},
     }
     return means, {"RR@10": reciprocal_ranks_by_query(rankings, qrels), **by_query}
 
@@ -146,7 +146,7 @@ def reciprocal_ranks_by_query(rankings: Rankings, qrels: Qrels) -> list[float]:
 
 
 def measure_expected(run: Run, qrels: Qrels) -> tuple[dict[str, dict[str, float]], dict[str, list[float]]]:
-    """Return the form of :func:`measure` for expectations over all orders of ties (:mod:`.ties`).
+    """Return the form of :func:`measure_rankings` for expectations over all orders of ties (:mod:`.ties`).
 
     The values by query also have the official keys, because ranks do not determine an expectation. A repeated passage
     counts each time for the official keys, and only in its first block for ir-measures.
@@ -163,10 +163,10 @@ def measure_expected(run: Run, qrels: Qrels) -> tuple[dict[str, dict[str, float]
         unique_blocks = positive_blocks(*without_repeats(ranking, scores), positives)
         for name, values in by_query.items():
             values.append(expected_measure(name, unique_blocks, positives))
-    official_means = {name: mean(values) for name, values in official_values.items()}
+    official_means = {name: exact_mean(values) for name, values in official_values.items()}
     means = {
         "official": {**official_means, "QueriesRanked": len(run.rankings)},
-        "ir_measures": {name: mean(values) for name, values in by_query.items()},
+        "ir_measures": {name: exact_mean(values) for name, values in by_query.items()},
     }
     return means, {"RR@10": official_values["MRR@10"]} | by_query | official_values
 
@@ -194,7 +194,7 @@ def measure_run(run: Run, qrels: Qrels, ties: str = LISTED) -> tuple[dict[str, A
     if ties == EXPECTED:
         means, by_query = measure_expected(run, qrels)
     else:
-        means, by_query = measure(run.rankings, qrels)
+        means, by_query = measure_rankings(run.rankings, qrels)
 
     columns = {
         "run": pa.array([str(run.path)] * query_count, pa.string()),
@@ -251,18 +251,18 @@ def with_columns(table: pa.Table, by_query: Mapping[str, Sequence[float]]) -> pa
     return table
 
 
-def cells(means: Mapping[str, Any]) -> list[str]:
-    """Format the means of :func:`measure` in percent: the paper's measures, then ``IR_MEASURES``."""
-    return [percent(fraction) for fraction in fractions(means)]
+def format_cells(means: Mapping[str, Any]) -> list[str]:
+    """Format the means of :func:`measure_rankings` in percent: the paper's measures, then ``IR_MEASURES``."""
+    return [format_percent(fraction) for fraction in mean_fractions(means)]
 
 
-def fractions(means: Mapping[str, Any]) -> list[float]:
-    """Return the means of :func:`measure`: the paper's measures, then ``IR_MEASURES``."""
+def mean_fractions(means: Mapping[str, Any]) -> list[float]:
+    """Return the means of :func:`measure_rankings`: the paper's measures, then ``IR_MEASURES``."""
     paper_means = [means["official"][key] for key in PAPER.values()]
     return paper_means + [means["ir_measures"][name] for name in IR_MEASURES]
 
 
-def mean(values: Sequence[float]) -> float:
+def exact_mean(values: Sequence[float]) -> float:
     """Return the mean. The sum is exact, so the order of the queries cannot change the mean."""
     return math.fsum(values) / len(values)
 
@@ -273,8 +273,8 @@ def values_of(by_query: pa.Table, measure: str) -> Values:
     ``measure`` is an official key (MRR@10, recall@1, recall@50) or a column of the table. The mean of an official key's
     values is the official value. Raises :class:`InputError` for another name.
     """
-    if measure not in measured(by_query):
-        raise InputError(f"unknown measure {measure!r}; expected one of {', '.join(measured(by_query))}")
+    if measure not in measure_names(by_query):
+        raise InputError(f"unknown measure {measure!r}; expected one of {', '.join(measure_names(by_query))}")
     # Official keys have columns only for expected ties. Otherwise the first ranks determine the values.
     if measure in OFFICIAL and measure not in by_query.column_names:
         value_number = OFFICIAL.index(measure)
@@ -283,7 +283,7 @@ def values_of(by_query: pa.Table, measure: str) -> Values:
     return np.asarray(by_query[measure].to_numpy(), np.float64)
 
 
-def measured(by_query: pa.Table) -> list[str]:
+def measure_names(by_query: pa.Table) -> list[str]:
     """Return the names of the table's measures: the official keys, then its columns."""
     float_columns = [field.name for field in by_query.schema if types.is_floating(field.type)]
     return list(dict.fromkeys([*PAPER.values(), *float_columns]))

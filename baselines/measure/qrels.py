@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from builders.core.errors import InputError, UsageError, log
-from builders.core.files import expect_id, first_character, id_of, integer, raw_lines, read_whole
+from builders.core.files import expect_id, first_character, id_of, parse_integer, raw_lines, read_whole
 from builders.core.typed import json_lines, json_of
 from builders.store.layout import JOINED, SETS, Set, schema_of, set_of
 from builders.store.reader import Release, open_release
@@ -183,7 +183,7 @@ def _read_set_judgments(release: Release, configs: Set, split: str, qrels_config
             scores = judgments.setdefault(query_id, {})
             if passage_id in scores:
                 problem = _describe_repeated_pair(judged_id, passage_id, scores[passage_id], score)
-                raise InputError(problem, path=release.place(qrels_config, split, row_number))
+                raise InputError(problem, path=release.describe_row(qrels_config, split, row_number))
             scores[passage_id] = score
     return judgments
 
@@ -206,7 +206,9 @@ def _expect_unique_ids(release: Release, config: str, split: str, row_ids: list[
     earlier_ids = set[str]()
     for row, row_id in enumerate(row_ids):
         if row_id in earlier_ids:
-            raise InputError(f"the id {row_id!r} is repeated; expected it once", path=release.place(config, split, row))
+            raise InputError(
+                f"the id {row_id!r} is repeated; expected it once", path=release.describe_row(config, split, row)
+            )
         earlier_ids.add(row_id)
 
 
@@ -282,7 +284,7 @@ def _column_rows(path: Path) -> Iterator[tuple[int, str, str, int]]:
             if fields[0].startswith(b"["):
                 problem = "is a JSON list; expected TREC qrels, BEIR's TSV or official JSON lines (question_id ...)"
             raise InputError(problem, path=path, line=line_number)
-        score = integer(fields[-1], "score", path, line_number)
+        score = parse_integer(fields[-1], "score", path, line_number)
         query_id = id_of(fields[0], path, line_number)
         passage_id = id_of(fields[-2], path, line_number)
         yield line_number, query_id, passage_id, score

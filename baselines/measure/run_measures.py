@@ -8,7 +8,7 @@ import pyarrow as pa
 from baselines.measure.measures import IR_MEASURES, PAPER, values_of
 from builders.core.errors import InputError
 from builders.core.results import Table
-from builders.core.tables import percent
+from builders.core.tables import format_percent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -80,7 +80,7 @@ class RunMeasures(dict[str, float]):
         """Return the measures and their intervals in percent, as Markdown."""
         rows = []
         for name, (low, high) in self.intervals().items():
-            rows.append([name, percent(self[name]), f"{percent(low)} to {percent(high)}"])
+            rows.append([name, format_percent(self[name]), f"{format_percent(low)} to {format_percent(high)}"])
         title = f"{self.run}, {self.query_count} queries, percent"
         return Table(["measure", "mean", "95 % interval"], rows, title=title).to_markdown()
 

@@ -11,7 +11,7 @@ from baselines.core.run_manifest import manifest_path
 from baselines.measure.measures import LIST_DEPTH
 from baselines.measure.qrels import Qrels
 from builders.core.errors import InputError, log
-from builders.core.typed import read_json, typed
+from builders.core.typed import convert_to, read_json
 from builders.store.layout import SETS
 from builders.store.reader import Release
 from builders.store.runs import Run
@@ -43,7 +43,7 @@ def read_record(run: Run) -> RunRecord | None:
     Raises :class:`InputError` for a manifest with other content.
     """
     if run.is_in_memory:
-        return typed(run.manifest, RunRecord, run.path) if run.manifest else None
+        return convert_to(run.manifest, RunRecord, run.path) if run.manifest else None
     path = manifest_path(run.path)
     if not path.is_file():
         return None
@@ -125,7 +125,7 @@ def _warn_of_unknown_passages(runs: Sequence[Run], qrels: Qrels, release: Releas
     if (corpus, "corpus") not in release.splits():
         return
     ids_by_run = [_top_passages(run, qrels) for run in runs]
-    missing_ids = set(release.missing(corpus, "corpus", set[str]().union(*ids_by_run)))
+    missing_ids = set(release.missing_ids(corpus, "corpus", set[str]().union(*ids_by_run)))
     for run, passage_ids in zip(runs, ids_by_run, strict=True):
         unknown_ids = passage_ids & missing_ids
         if unknown_ids:

@@ -90,7 +90,7 @@ def rank_agreement(
     return kendall_tau(first, second), (low, high)
 
 
-def paired(
+def compare_paired(
     first: Values, second: Values, *, level: float, resamples: int = TEST_RESAMPLES, seed: int = 0
 ) -> dict[str, Any]:
     """Compare the values of two systems on the same queries, in the same order. The same seed gives the same result.
@@ -106,10 +106,10 @@ def paired(
         ``p``, the two-sided p-value (not corrected).
     """
     differences = first - second
-    p_value = randomisation(differences, resamples=resamples, seed=seed)
+    p_value = randomisation_test(differences, resamples=resamples, seed=seed)
     has_variance = np.ptp(differences) > 0
     if has_variance:
-        student_p, interval = student(first, second, level)
+        student_p, interval = student_t_test(first, second, level)
         deviation = float(differences.std(ddof=1))
     else:
         # Student's t is not defined if all differences are equal. The randomisation test's p-value serves both tests.
@@ -128,7 +128,7 @@ def paired(
     }
 
 
-def student(first: Values, second: Values, level: float) -> tuple[float, tuple[float, float]]:
+def student_t_test(first: Values, second: Values, level: float) -> tuple[float, tuple[float, float]]:
     """Run Student's paired two-sided t-test. Returns (p-value, interval of the difference of the means).
 
     The test is not defined if all differences are equal.
@@ -140,7 +140,7 @@ def student(first: Values, second: Values, level: float) -> tuple[float, tuple[f
     return float(test_result.pvalue), (float(low), float(high))
 
 
-def randomisation(differences: Values, *, resamples: int = TEST_RESAMPLES, seed: int = 0) -> float:
+def randomisation_test(differences: Values, *, resamples: int = TEST_RESAMPLES, seed: int = 0) -> float:
     """Run Fisher's two-sided randomisation test. Returns the p-value, at least 2 / (resamples + 1).
 
     A resample swaps the two systems' values of each query with probability 1/2, which flips the difference's sign. The
@@ -172,7 +172,7 @@ def randomisation(differences: Values, *, resamples: int = TEST_RESAMPLES, seed:
     return float(test_result.pvalue)
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
+def holm_correction(p_values: Sequence[float]) -> list[float]:
     """Return Holm's (1979) corrected p-values, in the order of the input.
 
     The smallest of n p-values is multiplied by n, the next p-value by n - 1, and so on. A larger p-value never gets a
@@ -190,7 +190,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return [float(p_value) for p_value in corrected]
 
 
-def detectable(deviation: float, queries: int, *, alpha: float, power: float) -> float:
+def detectable_difference(deviation: float, queries: int, *, alpha: float, power: float) -> float:
     """Return the smallest true difference that Student's paired two-sided t-test detects with probability ``power``.
 
     ``deviation`` is the standard deviation of the differences by query, of at least two queries. The test detects a
@@ -221,7 +221,7 @@ def _detectable_shift(query_count: int, alpha: float, power: float) -> float:
     return float(brentq(missing_power, 0, critical_values[-1] + _FAR_SHIFT))
 
 
-def groups(systems: Sequence[str], apart: Collection[tuple[str, str]]) -> list[list[str]]:
+def indistinguishable_groups(systems: Sequence[str], apart: Collection[tuple[str, str]]) -> list[list[str]]:
     """Return the largest groups of systems without a significant difference inside a group.
 
     This is the compact letter display of Piepho (2004, "An algorithm for a letter-based representation of all-pairwise

@@ -19,7 +19,7 @@ from baselines.measure.measures import PAPER, paper_by_query
 from baselines.measure.qrels import release_qrels
 from baselines.measure.significance import LEVEL, RESAMPLES
 from baselines.reproduce.run_steps import run_steps
-from baselines.reproduce.select_rows import Row, Selection, runnable_rows, select_rows
+from baselines.reproduce.select_rows import RowSelection, TableRow, runnable_rows, select_rows
 from baselines.reproduce.steps import Step, Steps, inputs_of
 from baselines.train.recipe import read_recipe
 from builders.core.errors import InputError
@@ -98,7 +98,7 @@ class StepsOnQuestions(Steps):
 
 def report_extrapolation(
     do: Steps,
-    selection: Selection,
+    selection: RowSelection,
     names: Sequence[str],
     *,
     dry_run: bool,
@@ -137,10 +137,10 @@ def report_extrapolation(
                 fold_values.append([_values(release, runs[row.name, side.training_config], side) for side in fold])
             figures += _figures(set_name, row, fold_values)
     report = {"release": str(release.path), "split": do.split, "unit": "percent", "rows": figures}
-    return Report(report, lambda: text(report), lambda: [_table(figures)])
+    return Report(report, lambda: report_as_text(report), lambda: [_table(figures)])
 
 
-def _rows(do: Steps, selection: Selection) -> list[Row]:
+def _rows(do: Steps, selection: RowSelection) -> list[TableRow]:
     """Return the selected rows that measure whole splits of the set main."""
     rows = []
     for row in select_rows(do, selection):
@@ -199,7 +199,7 @@ def _values(release: Release, step: Step, side: FoldSide) -> dict[str, Floats]:
     return dict(zip(qrels.positives, values, strict=True))
 
 
-def _figures(set_name: str, row: Row, folds: Sequence[FoldValues]) -> list[dict[str, Any]]:
+def _figures(set_name: str, row: TableRow, folds: Sequence[FoldValues]) -> list[dict[str, Any]]:
     """Return a system's scores for interpolation and extrapolation. A score is the mean of the folds' means."""
     means = []  # for interpolation and extrapolation, shape (measures,) each
     for side in range(len(KINDS)):
@@ -271,7 +271,7 @@ def _table(figures: Sequence[Mapping[str, Any]]) -> Table:
     return Table([*columns, "gap_low", "gap_high"], rows, text_columns=4)
 
 
-def text(report: Mapping[str, Any]) -> str:
+def report_as_text(report: Mapping[str, Any]) -> str:
     """Return the report as text, with one table for each set."""
     lines = [f"release {report['release']}, split {report['split']}; percent; gap: extrapolation minus interpolation"]
     tables: dict[str, list[list[str]]] = {}

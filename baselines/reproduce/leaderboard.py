@@ -14,11 +14,11 @@ from baselines.measure.measures import PAPER, measure_run, values_of
 from baselines.measure.qrels import release_qrels
 from baselines.measure.run_origin import warn_of_origins
 from baselines.measure.significance import of_means
-from builders.core.errors import InputError, UsageError, visible
+from builders.core.errors import InputError, UsageError, make_visible
 from builders.core.files import read_toml
 from builders.core.results import Report, Table
 from builders.core.tables import as_text, markdown_table, text_table
-from builders.core.typed import typed
+from builders.core.typed import convert_to
 from builders.store.reader import Release, open_release
 from builders.store.runs import Run, read_run
 
@@ -48,7 +48,7 @@ _Text = Annotated[str, Meta(min_length=1)]
 _Date = Annotated[str, Meta(pattern=r"\A\d{4}-\d\d(-\d\d)?\Z")]
 
 
-class Source(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class FigureSource(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A source of scores: a ``document``, or a ``repository`` at a ``commit``.
 
     ``date`` is the day of the document or the commit. If this day is unknown, the ``note`` says which day it is.
@@ -94,13 +94,13 @@ class Figure(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 class Published(Struct, frozen=True, forbid_unknown_fields=True):
     """All published scores, and their sources by name."""
 
-    sources: dict[str, Source]
+    sources: dict[str, FigureSource]
     figures: list[Figure]
 
 
 def read_leaderboard(path: Path = LEADERBOARD) -> Published:
     """Read the published scores. Raises :class:`InputError` for a repeated score or an unknown source."""
-    published = typed(read_toml(path), Published, path)
+    published = convert_to(read_toml(path), Published, path)
     figure_names = set()
     for figure in published.figures:
         figure_name = f"{figure.model}, {figure.metric}, {figure.searched} ({figure.split})"
@@ -146,7 +146,7 @@ def table_key_of(passage_count: int, query_count: int, split: str, release_path:
     return OTHER, split, release_path
 
 
-def board(published: Published, own_runs: Sequence[Own] = ()) -> list[dict[str, Any]]:
+def leaderboard_values(published: Published, own_runs: Sequence[Own] = ()) -> list[dict[str, Any]]:
     """Return the tables as JSON values.
 
     The whole collection comes first, then the sample, then other collections. dev comes before test. A table has
@@ -246,7 +246,7 @@ def report_leaderboard(
         for run in opened_runs:
             own_runs.append(own_of(str(run.path), release, split, measure_run(run, qrels)))
     tables = []
-    for table in board(published, own_runs):
+    for table in leaderboard_values(published, own_runs):
         if searched in (None, table["searched"]) or table["searched"] == OTHER:
             table["models"] = _best_and_own_models(table["models"], top)
             tables.append(table)
@@ -277,16 +277,16 @@ def _best_and_own_models(models: Sequence[dict[str, Any]], top: int | None) -> l
     return [*models[:top], *own_models]
 
 
-def _text(tables: Sequence[Mapping[str, Any]], sources: Mapping[str, Source]) -> str:
+def _text(tables: Sequence[Mapping[str, Any]], sources: Mapping[str, FigureSource]) -> str:
     parts = []
     for title, head, rows in map(grid_of, tables):
-        cells = [[visible(cell) for cell in row] for row in rows]
-        parts.append(f"{visible(title)}\n{text_table(head, cells)}")
-    lines = [LEGEND, *(visible(line) for line in listed_of(sources))]
+        cells = [[make_visible(cell) for cell in row] for row in rows]
+        parts.append(f"{make_visible(title)}\n{text_table(head, cells)}")
+    lines = [LEGEND, *(make_visible(line) for line in listed_of(sources))]
     return "\n\n".join([*parts, "\n".join(lines)])
 
 
-def _markdown(tables: Sequence[Mapping[str, Any]], sources: Mapping[str, Source]) -> str:
+def _markdown(tables: Sequence[Mapping[str, Any]], sources: Mapping[str, FigureSource]) -> str:
     parts = []
     for title, head, rows in map(grid_of, tables):
         cells = [[as_text(cell) for cell in row] for row in rows]
@@ -296,7 +296,10 @@ def _markdown(tables: Sequence[Mapping[str, Any]], sources: Mapping[str, Source]
 
 
 def grid_of(table: Mapping[str, Any]) -> tuple[str, list[str], list[list[str]]]:
-    """Return (title, head, rows) of a table of :func:`board` as strings. Intervals of own runs have separate rows."""
+    """Return (title, head, rows) of a table of :func:`leaderboard_values` as strings.
+
+    Intervals of own runs have separate rows.
+    """
     measures = table["measures"]
     rows = []
     for model in table["models"]:
@@ -311,7 +314,7 @@ def grid_of(table: Mapping[str, Any]) -> tuple[str, list[str], list[list[str]]]:
     return title, ["model", *measures, "trained", "source"], rows
 
 
-def listed_of(sources: Mapping[str, Source]) -> list[str]:
+def listed_of(sources: Mapping[str, FigureSource]) -> list[str]:
     """Return one line for each source, starting with its name."""
     lines = []
     for name, source in sources.items():

@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 
 from builders.core.errors import InputError
 from builders.core.files import read_toml
-from builders.core.typed import typed
+from builders.core.typed import convert_to
 
 PUBLISHED_SCORES = Path(__file__).with_name("published_scores.toml")
 
@@ -67,7 +67,7 @@ class PublishedScores(Struct, frozen=True, forbid_unknown_fields=True):
 @functools.cache
 def read_published_scores(path: Path = PUBLISHED_SCORES) -> PublishedScores:
     """Read the published scores. Raises :class:`InputError` for an unknown key, or data that the file lacks."""
-    published = typed(read_toml(path), PublishedScores, path)
+    published = convert_to(read_toml(path), PublishedScores, path)
     for rows in published.table.values():
         for name, row in rows.items():
             if row.data not in published.data:

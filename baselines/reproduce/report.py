@@ -11,12 +11,12 @@ from baselines.hub.training_curve import read_training_curve
 from baselines.measure.comparison import compare_on_shared_queries
 from baselines.measure.measures import PAPER, measure_run
 from baselines.measure.qrels import Qrels, release_qrels
-from baselines.measure.significance import Interval, holm
+from baselines.measure.significance import Interval, holm_correction
 from baselines.reproduce.leaderboard import Own, own_of
 from baselines.reproduce.published_scores import PublishedData, PublishedRow, PublishedScores, read_published_scores
 from baselines.reproduce.run_steps import StepRun
-from baselines.reproduce.select_rows import Row
-from baselines.reproduce.step_settings import Settings
+from baselines.reproduce.select_rows import TableRow
+from baselines.reproduce.step_settings import StepSettings
 from baselines.reproduce.steps import Step, steps_behind
 from baselines.train.recipe_changes import differences_from_recipe
 from builders.core.errors import InputError, log
@@ -50,7 +50,7 @@ class MeasuredRow:
         by_query: the values of every query (:func:`baselines.measure.measures.measure_run`).
     """
 
-    row: Row
+    row: TableRow
     step: Step
     reference: Reference
     counts: Mapping[str, int]
@@ -59,7 +59,7 @@ class MeasuredRow:
     by_query: pa.Table
 
 
-def measure_rows(runs: Mapping[Row, Step], release: Release, split: str) -> tuple[list[MeasuredRow], list[Own]]:
+def measure_rows(runs: Mapping[TableRow, Step], release: Release, split: str) -> tuple[list[MeasuredRow], list[Own]]:
     """Measure the run of each row. Also return leaderboard entries for runs of the whole split of the set main."""
     qrels_of: dict[Reference, Qrels] = {}
     measured_rows: list[MeasuredRow] = []
@@ -87,7 +87,7 @@ def report_scores(
     measured_rows: Sequence[MeasuredRow],
     steps: Mapping[str, Step],
     step_runs: Mapping[str, StepRun],
-    settings: Settings,
+    settings: StepSettings,
 ) -> dict[str, Any]:
     """Return the measured rows beside the published scores, and the steps behind the rows, as JSON values.
 
@@ -138,7 +138,7 @@ def paired_tests(measured_rows: Sequence[MeasuredRow]) -> list[dict[str, Any]]:
         if series == "after" and before is not None:
             for test in compare_on_shared_queries(after.by_query, before.by_query, PAPER):
                 tests.append({"figure": figure, "title": title, **test})
-    for test, corrected in zip(tests, holm([test["p"] for test in tests]), strict=True):
+    for test, corrected in zip(tests, holm_correction([test["p"] for test in tests]), strict=True):
         test["corrected"] = corrected
     return tests
 
@@ -157,7 +157,7 @@ def _scores_of_row(
         score = published_row.scores[metric]
         data = published.data[published_row.data]
         why = [*other_data(measured.counts, measured.reference.split, data), *model_differences]
-        mark = NOT if why else nearness(measured.intervals[metric], score)
+        mark = NOT if why else rate_nearness(measured.intervals[metric], score)
         return {"published": score, "published_by": f"{data.source}, {data.split}", "mark": mark, "why": why}
 
     like = published.table[str(row.table)][row.like] if row.like else None
@@ -187,7 +187,7 @@ def _scores_of_row(
     return scores
 
 
-def nearness(interval: Interval, published: float) -> str:
+def rate_nearness(interval: Interval, published: float) -> str:
     """Return OK if the published score lies in our 95 % interval, close if in an interval twice as wide, else off."""
     low, high = interval
     half_width = (high - low) / 2
@@ -211,7 +211,7 @@ def other_data(ours: Mapping[str, int], split: str, published: PublishedData) ->
     return differences
 
 
-def other_models(steps: Iterable[Step], settings: Settings) -> list[str]:
+def other_models(steps: Iterable[Step], settings: StepSettings) -> list[str]:
     """Return the differences between the models that a row's steps use and the models of the recipes."""
     differences: list[str] = []
     for step in steps:

@@ -17,13 +17,13 @@ _STYLE = Path(__file__).with_name("report_page.css")
 def write_page(path: Path, report: Mapping[str, Any], own: Sequence[leaderboard.Own]) -> Path:
     """Write the page of a report with the leaderboard and own runs, and return its path."""
     published = leaderboard.read_leaderboard()
-    write_text(path, page(report, leaderboard.board(published, own), published.sources))
+    write_text(path, render_page(report, leaderboard.leaderboard_values(published, own), published.sources))
     log.info("wrote %s", path)
     return path
 
 
-def page(
-    report: Mapping[str, Any], tables: Sequence[Mapping[str, Any]], sources: Mapping[str, leaderboard.Source]
+def render_page(
+    report: Mapping[str, Any], tables: Sequence[Mapping[str, Any]], sources: Mapping[str, leaderboard.FigureSource]
 ) -> str:
     """Return the page as HTML. Texts of the release, the matrix and the user are escaped.
 
@@ -33,7 +33,7 @@ def page(
 
     environment = jinja2.Environment(autoescape=True, keep_trailing_newline=True, undefined=jinja2.StrictUndefined)
     reasons = report_text.Reasons()
-    sections = list(report_text.sections(report, reasons))
+    sections = list(report_text.report_sections(report, reasons))
     drawn = [Path(path) for path in report["images"] if path.endswith(".svg")]
     images = {}
     for section in sections:
@@ -47,7 +47,7 @@ def page(
         legend=[report_text.LEGEND, report_text.MARKS, *reasons.lines()],
         measured_on=report_text.measured_on(report),
         own_run=leaderboard.OWN,
-        predictions=report_text.predictions(report),
+        predictions=report_text.prediction_lines(report),
         sections=sections,
         sources=leaderboard.listed_of(sources),
         steps=list(report["steps"].values()),

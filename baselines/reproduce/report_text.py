@@ -45,7 +45,7 @@ def report_text(report: Mapping[str, Any]) -> str:
     """Return the report as text: the measured data, the tables and the footnotes."""
     lines = measured_on(report)
     reasons = Reasons()
-    for section in sections(report, reasons):
+    for section in report_sections(report, reasons):
         lines += ["", section.title, text_table(section.head, section.rows)]
     if report["rows"]:
         lines.append(LEGEND)
@@ -53,10 +53,10 @@ def report_text(report: Mapping[str, Any]) -> str:
         lines.append(MARKS)
     lines += reasons.lines()
     lines += [f"drawn: {path}" for path in report["images"]]
-    return "\n".join([*lines, *predictions(report)])
+    return "\n".join([*lines, *prediction_lines(report)])
 
 
-def predictions(report: Mapping[str, Any]) -> list[str]:
+def prediction_lines(report: Mapping[str, Any]) -> list[str]:
     """Return one line for each file of a submission."""
     lines = []
     for file in report["predictions"]:
@@ -78,7 +78,7 @@ def measured_on(report: Mapping[str, Any]) -> list[str]:
     return [*lines, *report["notes"]]
 
 
-def sections(report: Mapping[str, Any], reasons: Reasons) -> Iterator[Section]:
+def report_sections(report: Mapping[str, Any], reasons: Reasons) -> Iterator[Section]:
     """Yield the tables of a report, then its figures. ``reasons`` collects the footnotes."""
     titles = read_published_scores().titles
     # Scores by section, title and metric.

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from builders.core.errors import UsageError, log
-from builders.core.options import AtLeastOne, Excludes, Needs, Shown, Use
+from builders.core.options import AtLeastOne, Excludes, Needs, Placeholder, Use
 from builders.core.verbs import TABLE_FORMATS, verb
 from builders.store.release_options import AnySplit, ReleasePath, RunPath
 
@@ -21,25 +21,25 @@ SMALL = Path(__file__).resolve().parents[1] / "settings" / "sample.toml"
 @verb(formats=TABLE_FORMATS, resumes=True)
 def reproduce_tables(
     *,
-    table: Annotated[Sequence[int], Shown("N"), Excludes("leaderboard")] = (),
-    figure: Annotated[Sequence[int], Shown("N"), Excludes("leaderboard")] = (),
-    row: Annotated[str, Shown("NAME"), Excludes("leaderboard")] | None = None,
+    table: Annotated[Sequence[int], Placeholder("N"), Excludes("leaderboard")] = (),
+    figure: Annotated[Sequence[int], Placeholder("N"), Excludes("leaderboard")] = (),
+    row: Annotated[str, Placeholder("NAME"), Excludes("leaderboard")] | None = None,
     release: ReleasePath | None = None,
     split: AnySplit = "dev",
     scratch: bool = False,
     small: bool = False,
-    settings: Annotated[Path, Shown("FILE")] | None = None,
-    start: Annotated[str, Shown("MODEL")] | None = None,
-    out: Annotated[Path, Shown("DIR")] | None = None,
-    html: Annotated[Path, Shown("FILE")] | None = None,
+    settings: Annotated[Path, Placeholder("FILE")] | None = None,
+    start: Annotated[str, Placeholder("MODEL")] | None = None,
+    out: Annotated[Path, Placeholder("DIR")] | None = None,
+    html: Annotated[Path, Placeholder("FILE")] | None = None,
     one_process: bool = False,
-    processes: Annotated[AtLeastOne, Shown("N")] = 1,
-    extrapolation: Annotated[Sequence[str], Use.MAY_BE_EMPTY, Shown("NAME")] | None = None,
+    processes: Annotated[AtLeastOne, Placeholder("N")] = 1,
+    extrapolation: Annotated[Sequence[str], Use.MAY_BE_EMPTY, Placeholder("NAME")] | None = None,
     pool: Annotated[bool, Excludes("leaderboard")] = False,
     dry_run: Annotated[bool, Excludes("leaderboard")] = False,
     leaderboard: Annotated[Sequence[RunPath], Use.MAY_BE_EMPTY] | None = None,
     searched: Annotated[Literal["whole", "sample"], Needs("leaderboard")] | None = None,
-    top: Annotated[AtLeastOne, Shown("N"), Needs("leaderboard")] | None = None,
+    top: Annotated[AtLeastOne, Placeholder("N"), Needs("leaderboard")] | None = None,
 ) -> "Report":
     """Reproduce the paper's tables, and print the published scores.
 
@@ -135,7 +135,7 @@ def reproduce_tables(
 
     from baselines.reproduce.extrapolation_table import report_extrapolation
     from baselines.reproduce.run_tables import run_tables, show_plan
-    from baselines.reproduce.select_rows import Selection
+    from baselines.reproduce.select_rows import RowSelection
     from baselines.reproduce.step_settings import NO_SETTINGS, read_settings
     from baselines.reproduce.steps import Steps
 
@@ -146,7 +146,7 @@ def reproduce_tables(
         changes = replace(changes, start=start)
     out = out or RUNS / release_path.resolve().name
     do = Steps(release_path, out, split, scratch=scratch, settings=changes)
-    selection = Selection(table, figure, row, pool)
+    selection = RowSelection(table, figure, row, pool)
     is_sample = release_path == SAMPLE
     if extrapolation is not None:
         return report_extrapolation(

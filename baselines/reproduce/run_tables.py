@@ -10,10 +10,10 @@ from baselines.reproduce.report import measure_rows, report_scores, training_cur
 from baselines.reproduce.report_page import PAGE, write_page
 from baselines.reproduce.report_text import report_text
 from baselines.reproduce.run_steps import run_step, run_steps
-from baselines.reproduce.select_rows import Row, Selection, is_labelled, runnable_rows, select_rows
+from baselines.reproduce.select_rows import RowSelection, TableRow, is_labelled, runnable_rows, select_rows
 from baselines.reproduce.steps import Step, Steps
 from baselines.train.recipe import Recipe
-from baselines.train.recipe_costs import ModelCost, Sizes, call_cost
+from baselines.train.recipe_costs import CollectionSizes, ModelCost, call_cost
 from builders.core.errors import InputError, log
 from builders.core.results import Report, Table
 from builders.core.tables import text_table
@@ -25,7 +25,7 @@ _BLIND = "the official labels were never published; %d rows get files of predict
 _COLUMNS = ("table", "figure", "row", "title", "metric", "ours", "low", "high", "published", "published_by", "mark")
 
 
-def show_plan(do: Steps, selection: Selection, *, is_sample: bool, processes: int) -> Report:
+def show_plan(do: Steps, selection: RowSelection, *, is_sample: bool, processes: int) -> Report:
     """Return the commands of the selected rows and their costs: first the steps, then the commands that measure."""
     rows = select_rows(do, selection)
     release = open_release(do.release) if do.release.exists() else None
@@ -58,7 +58,7 @@ def show_plan(do: Steps, selection: Selection, *, is_sample: bool, processes: in
 
 
 def run_tables(
-    do: Steps, selection: Selection, *, is_sample: bool, html: Path | None, one_process: bool, processes: int
+    do: Steps, selection: RowSelection, *, is_sample: bool, html: Path | None, one_process: bool, processes: int
 ) -> Report:
     """Run the missing steps of the selected rows, measure the rows, and write the page.
 
@@ -75,8 +75,8 @@ def run_tables(
         notes.append(f"the pool's best passages, for `builders annotate export`: {select_pool(do).output}")
 
     # Without judgments, the result of a row is a file of predictions for a submission.
-    labelled: dict[Row, Step] = {}
-    predictions: dict[Row, Step] = {}
+    labelled: dict[TableRow, Step] = {}
+    predictions: dict[TableRow, Step] = {}
     for row, run in runs.items():
         if is_labelled(row, release, do.split):
             labelled[row] = run
@@ -110,7 +110,7 @@ def _cost_table(steps: Mapping[str, Step], release: Release | None) -> str:
     costs = {}
     for name, step in steps.items():
         try:
-            costs[name] = call_cost(step.verb, step.arguments, Sizes(release), recipes)
+            costs[name] = call_cost(step.verb, step.arguments, CollectionSizes(release), recipes)
         except (InputError, KeyError):  # the release, or the paper's tables, lack the config that the step reads
             costs[name] = ModelCost(0)
     operations = sum(cost.operations or 0 for cost in costs.values())
@@ -135,7 +135,7 @@ def _sample_step(release: Path) -> Step:
     return Step("sample", "release", {"raw": [str(raw_folder)], "out": str(release)}, release)
 
 
-def _evaluation(do: Steps, row: Row, run: Step) -> Step:
+def _evaluation(do: Steps, row: TableRow, run: Step) -> Step:
     """Return the step that measures a row's run. It writes nothing."""
     arguments = _release_and_set(do, row) | {"split": row.split or do.split, "runs": [str(run.output)]}
     if row.queries:
@@ -145,7 +145,7 @@ def _evaluation(do: Steps, row: Row, run: Step) -> Step:
     return Step(f"evaluation.{row.name}", "evaluate", arguments, run.output, (run.name,))
 
 
-def _predictions(do: Steps, row: Row, run: Step) -> Step:
+def _predictions(do: Steps, row: TableRow, run: Step) -> Step:
     """Return the step that exports a row's run as the official JSON for a submission."""
     name = f"{row.selector.removeprefix('--').replace(' ', '')}.{row.name}"
     out = do.out / "predictions" / f"{name}.{row.split or do.split}"
@@ -154,14 +154,14 @@ def _predictions(do: Steps, row: Row, run: Step) -> Step:
     return Step(f"predictions.{name}", "export", arguments, out, (run.name,))
 
 
-def _release_and_set(do: Steps, row: Row) -> dict[str, Any]:
+def _release_and_set(do: Steps, row: TableRow) -> dict[str, Any]:
     arguments = {"release": str(do.release)}
     if row.set != "main":
         arguments["set"] = row.set
     return arguments
 
 
-def _prediction_files(predictions: Mapping[Row, Step], split: str) -> list[dict[str, Any]]:
+def _prediction_files(predictions: Mapping[TableRow, Step], split: str) -> list[dict[str, Any]]:
     """Return the files of a submission, with the rows that they belong to."""
     files = []
     for row, step in predictions.items():

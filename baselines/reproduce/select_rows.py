@@ -17,7 +17,7 @@ from builders.store.reader import Release
 OTHER_VERBS = {2: "builders check", 3: "builders check", 10: "baselines errors tally"}
 
 
-class Row(PublishedRow, frozen=True, kw_only=True, eq=False):
+class TableRow(PublishedRow, frozen=True, kw_only=True, eq=False):
     """A published row with its run.
 
     Attributes:
@@ -42,7 +42,7 @@ class Row(PublishedRow, frozen=True, kw_only=True, eq=False):
 
 
 @dataclass(frozen=True)
-class Selection:
+class RowSelection:
     """The tables, figures and row that the user names. Without any of them, all rows are selected.
 
     With ``pool``, the rows of the pool's models are selected instead of the tables and figures.
@@ -59,14 +59,14 @@ class Selection:
         return [f"--table {number}" for number in self.tables] + [f"--figure {number}" for number in self.figures]
 
 
-def rows_of(do: Steps, *, of_pool: bool = False) -> list[Row]:
+def rows_of(do: Steps, *, of_pool: bool = False) -> list[TableRow]:
     """Return all rows of the tables and figures, or of the pool."""
     published = read_published_scores()
     rows = []
 
     def add_rows(published_rows: Mapping[str, PublishedRow], runs: Runs, **place: Any) -> None:
         for name, run in runs.items():
-            rows.append(Row(name=name, run=run, **place, **msgspec.structs.asdict(published_rows[name])))
+            rows.append(TableRow(name=name, run=run, **place, **msgspec.structs.asdict(published_rows[name])))
 
     if of_pool:
         add_rows(published.pool, pool(do))
@@ -78,7 +78,7 @@ def rows_of(do: Steps, *, of_pool: bool = False) -> list[Row]:
     return rows
 
 
-def select_rows(do: Steps, selection: Selection) -> list[Row]:
+def select_rows(do: Steps, selection: RowSelection) -> list[TableRow]:
     """Return the selected rows.
 
     Raises :class:`InputError` with the known rows if no row matches, or if a table or figure has no row.
@@ -101,14 +101,14 @@ def select_rows(do: Steps, selection: Selection) -> list[Row]:
     return selected
 
 
-def runnable_rows(rows: Sequence[Row], selection: Selection, release: Release, do: Steps) -> list[Row]:
+def runnable_rows(rows: Sequence[TableRow], selection: RowSelection, release: Release, do: Steps) -> list[TableRow]:
     """Return the rows that can run on a release. Each skipped row is logged with the data that the release lacks.
 
     Raises :class:`InputError` if a row, table or figure that the user names cannot run.
     """
     has_negatives = any(row.official_negatives for row in rows) and _has_official_negatives(release)
     runnable = []
-    skipped: dict[str, list[Row]] = {}  # by the reason
+    skipped: dict[str, list[TableRow]] = {}  # by the reason
     for row in rows:
         reason = _missing_data(row, release, do, has_negatives)
         if reason:
@@ -127,14 +127,14 @@ def runnable_rows(rows: Sequence[Row], selection: Selection, release: Release, d
     return runnable
 
 
-def is_labelled(row: Row, release: Release | None, split: str) -> bool:
+def is_labelled(row: TableRow, release: Release | None, split: str) -> bool:
     """True if the release has the row's judgments. Without a release, only the official test split has none."""
     if release is None:
         return bool(row.split) or split != "test"
     return (SETS[row.set].qrels, row.split or split) in release.splits()
 
 
-def _missing_data(row: Row, release: Release, do: Steps, has_negatives: bool) -> str:
+def _missing_data(row: TableRow, release: Release, do: Steps, has_negatives: bool) -> str:
     """Return the reason why a row cannot run, or "". ``has_negatives``: the release has official hard negatives."""
     split = row.split or do.split
     splits = release.splits()

@@ -34,7 +34,7 @@ OptionValue = str | bool | int | float
 
 
 @dataclass(frozen=True)
-class Settings:
+class StepSettings:
     """Changed values of recipes (``SECTION.KEY=VALUE`` by recipe or ``*``) and of options (by verb)."""
 
     recipes: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class Settings:
         return InputError(f"{OPTIONS}.{verb}: {message}", path=self.path)
 
 
-NO_SETTINGS = Settings()
+NO_SETTINGS = StepSettings()
 
 
 def _verbs() -> Mapping[str, str]:
@@ -87,7 +87,7 @@ def _verbs() -> Mapping[str, str]:
     return verbs
 
 
-def read_settings(path: Path) -> Settings:
+def read_settings(path: Path) -> StepSettings:
     """Read a settings file. Raises :class:`InputError` for an unknown recipe, key or verb."""
     content = read_toml(path)
     for name, tables in content.items():
@@ -111,4 +111,4 @@ def read_settings(path: Path) -> Settings:
             read_recipe(recipe, recipes[recipe])
         except InputError as error:
             raise InputError(f"{recipe}: {error}", path=path) from None
-    return Settings(recipes, options, path)
+    return StepSettings(recipes, options, path)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from baselines.reproduce.step_settings import NO_SETTINGS, Settings
+from baselines.reproduce.step_settings import NO_SETTINGS, StepSettings
 from baselines.train.recipe import FROM_RECIPE, Recipe, read_recipe
 from builders.core.verbs import load_function, verb_spec
 
@@ -78,7 +78,13 @@ class Steps:
     """
 
     def __init__(
-        self, release: Path, out: Path, split: str = "dev", *, scratch: bool = False, settings: Settings = NO_SETTINGS
+        self,
+        release: Path,
+        out: Path,
+        split: str = "dev",
+        *,
+        scratch: bool = False,
+        settings: StepSettings = NO_SETTINGS,
     ) -> None:
         self.release = release
         self.out = out

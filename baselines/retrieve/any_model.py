@@ -23,7 +23,7 @@ from baselines.core.model_options import (
     TruncateDim,
     TrustRemoteCode,
 )
-from builders.core.options import Again, ShellDefault, Shown, Use
+from builders.core.options import Again, Placeholder, ShellDefault, Use
 from builders.core.verbs import TABLE_FORMATS, verb
 from builders.store.release_options import AnySplit, ReleasePath, RunPath, SetName
 
@@ -38,11 +38,11 @@ RESULT_VERSION = 2
 
 @verb(formats=TABLE_FORMATS, resumes=True)
 def run_model(
-    model: Annotated[ModelName, Use.POSITIONAL, Shown("MODEL")],
+    model: Annotated[ModelName, Use.POSITIONAL, Placeholder("MODEL")],
     release: ReleasePath,
     *,
     split: AnySplit = "dev",
-    out: Annotated[Path, Shown("RUN"), ShellDefault(_DEFAULT_OUT)] | None = None,
+    out: Annotated[Path, Placeholder("RUN"), ShellDefault(_DEFAULT_OUT)] | None = None,
     top_k: TopK = 50,
     set: SetName = "main",
     over: RunPath | None = None,
@@ -57,8 +57,8 @@ def run_model(
     max_length: MaxLength | None = None,
     trust_remote_code: TrustRemoteCode = False,
     revision: Revision = "",
-    kind: Annotated[str, Shown("KIND")] | None = None,
-    index: Annotated[Path, Shown("DIR")] | None = None,
+    kind: Annotated[str, Placeholder("KIND")] | None = None,
+    index: Annotated[Path, Placeholder("DIR")] | None = None,
     batch_tokens: BatchTokens | None = None,
     tokenizers: Tokenizers | None = None,
     backend: Backend = "torch",

@@ -14,15 +14,15 @@ from typing import Any
 
 from sentence_transformers import SentenceTransformer
 
-from baselines.core.passages import Passages, Rows
+from baselines.core.passages import CachedPassages, Rows
 from baselines.core.settings import ModelSettings
-from baselines.retrieve.devices import dtype_of, moved
+from baselines.retrieve.devices import dtype_of, move_model
 from baselines.retrieve.encoder import Halves, TextEncoder, encode_queries
-from baselines.retrieve.exact_search import exact_scores, nearest
-from baselines.retrieve.index_files import Index
+from baselines.retrieve.exact_search import exact_scores, nearest_with_ties
+from baselines.retrieve.index_files import VectorIndex
 from baselines.retrieve.model_kinds import expect_encoder
 from baselines.retrieve.model_prompts import set_prompts
-from baselines.retrieve.models import fingerprint, open_encoder
+from baselines.retrieve.models import model_fingerprint, open_encoder
 from baselines.retrieve.reading_checks import check_reading, check_room_for_texts
 from baselines.retrieve.vector_index import ROWS_ON_GPU, Arrays, Retriever, Scores
 from builders.core.errors import InputError, log
@@ -31,7 +31,7 @@ _STATIC_BATCH_TOKENS = 1 << 20  # smallest number of tokens per batch of static 
 
 
 def encoding_model(
-    model_name: str, passage_vectors: Index, device: str, dtype_option: str, revision: str = ""
+    model_name: str, passage_vectors: VectorIndex, device: str, dtype_option: str, revision: str = ""
 ) -> SentenceTransformer:
     """Open a dual-encoder on a device to encode queries, in the precision that ``--dtype`` selects.
 
@@ -45,11 +45,13 @@ def encoding_model(
     settings = ModelSettings(model_name, revision=revision, **passage_settings)
     expect_encoder(settings)
     model = open_encoder(settings)
-    expect_model(passage_vectors, model_name, fingerprint(model), precision)
-    return moved(model, device, precision)
+    expect_model(passage_vectors, model_name, model_fingerprint(model), precision)
+    return move_model(model, device, precision)
 
 
-def expect_model(passage_vectors: Index, query_path: Path | str, query_fingerprint: str, query_precision: str) -> None:
+def expect_model(
+    passage_vectors: VectorIndex, query_path: Path | str, query_fingerprint: str, query_precision: str
+) -> None:
     """Raise :class:`InputError` if the passages' model has another fingerprint. Warn if the precisions differ.
 
     Args:
@@ -74,7 +76,7 @@ def expect_model(passage_vectors: Index, query_path: Path | str, query_fingerpri
         )
 
 
-class Dense(Retriever):
+class DenseRetriever(Retriever):
     """A dual-encoder. The index is a directory of embeddings, the format that `encode` writes and `search` reads."""
 
     kind = "dense"
@@ -89,18 +91,18 @@ class Dense(Retriever):
     def arrays(self, encodings: Halves) -> Arrays:
         return {"": encodings}
 
-    def pair_scores(self, index: Index, query_encodings: Halves, rows: Rows) -> Scores:
+    def pair_scores(self, index: VectorIndex, query_encodings: Halves, rows: Rows) -> Scores:
         return exact_scores(query_encodings, index, rows)
 
     def search_index(
-        self, index: Index, passages: Passages, query_texts: Sequence[str], top_k: int
+        self, index: VectorIndex, passages: CachedPassages, query_texts: Sequence[str], top_k: int
     ) -> Iterator[tuple[Rows, Scores]]:
         query_encoder = self.encoder(self.work.devices[0], "query")
         query_encodings = encode_queries(query_encoder, query_texts)
-        return nearest(index, query_encodings, passages, self.work.devices, top_k)
+        return nearest_with_ties(index, query_encodings, passages, self.work.devices, top_k)
 
 
-class Static(Dense):
+class StaticRetriever(DenseRetriever):
     """Static embeddings. They need no padding and few computations, so batches and chunks are large even on a CPU."""
 
     kind = "static"
@@ -115,7 +117,7 @@ class Static(Dense):
 
 
 @dataclass(frozen=True, eq=False)
-class OpenDense(Dense):
+class OpenDense(DenseRetriever):
     """A SentenceTransformer that a call from Python passes. Scores equal those of the same model in a folder."""
 
     model: SentenceTransformer

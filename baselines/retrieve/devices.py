@@ -165,7 +165,7 @@ def compile_transformers(model: nn.Module) -> None:
         compile_transformers(module)
 
 
-def moved(model: Any, device: str, dtype: str) -> Any:
+def move_model(model: Any, device: str, dtype: str) -> Any:
     """Convert an fp32 model without its heads to ``dtype``, and move the model to a device, in evaluation mode."""
     if dtype.startswith(OPENVINO):
         use_openvino(model.eval(), dtype.removeprefix(OPENVINO))

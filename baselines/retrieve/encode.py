@@ -13,12 +13,12 @@ from baselines.core.model_options import (
     Revision,
     Tokenizers,
 )
-from builders.core.options import Again, AtLeastOne, Needs, Shown
+from builders.core.options import Again, AtLeastOne, Needs, Placeholder
 from builders.core.verbs import verb
 from builders.store.release_options import AnySplit, ReleasePath, SetName
 
 if TYPE_CHECKING:
-    from baselines.retrieve.index_files import Index
+    from baselines.retrieve.index_files import VectorIndex
 
 # Raise this number if the same call gives other embeddings than before.
 RESULT_VERSION = 2
@@ -29,11 +29,11 @@ def encode_texts(
     release: ReleasePath,
     *,
     model: ModelName,
-    out: Annotated[Path, Shown("DIR")],
+    out: Annotated[Path, Placeholder("DIR")],
     set: SetName = "main",
     queries: bool = False,
     split: Annotated[AnySplit, Needs("queries")] | None = None,
-    shard_rows: Annotated[AtLeastOne, Shown("N")] | None = None,
+    shard_rows: Annotated[AtLeastOne, Placeholder("N")] | None = None,
     max_length: MaxLength | None = None,
     batch_tokens: BatchTokens | None = None,
     tokenizers: Tokenizers | None = None,
@@ -42,7 +42,7 @@ def encode_texts(
     device: Device | None = None,
     dtype: Dtype = "auto",
     again: Again = False,
-) -> "Index":
+) -> "VectorIndex":
     """Embed a release's passages or queries by a dual-encoder.
 
     The embeddings are 16-bit floats in NumPy files that can be memory-mapped. Row n is passage n of the release, or
@@ -72,7 +72,7 @@ def encode_texts(
     """
     arguments = dict(locals())  # the parameters, before an import below adds a name
 
-    from baselines.retrieve.index_files import Index
+    from baselines.retrieve.index_files import VectorIndex
     from baselines.retrieve.model_files import UNCHANGING, device_kind, model_input, shown_name
     from builders.core.finished_outputs import (
         VerbCall,
@@ -111,7 +111,7 @@ def encode_texts(
         call = VerbCall("encode", RESULT_VERSION, recorded_options, inputs)
     finished_index = find_finished(out, call, again=again)
     if finished_index:
-        return Index.read(finished_index.path)
+        return VectorIndex.read(finished_index.path)
 
     # Now the model libraries, whose import takes seconds.
     from baselines.core.settings import ModelSettings

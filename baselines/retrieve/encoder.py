@@ -25,7 +25,7 @@ from baselines.retrieve.model_prompts import prompt_of
 from baselines.retrieve.search_engines import Floats
 from builders.core.errors import InputError
 from builders.core.jobs import can_start_processes, in_order, in_threads, start_worker
-from builders.core.progress import progress
+from builders.core.progress import show_progress
 from builders.core.shares import report_share
 from builders.core.worker_processes import WorkerPool
 
@@ -146,7 +146,7 @@ def _tokenize_to_arrays(texts: list[Any]) -> dict[str, Any]:
     return arrays
 
 
-class Side:
+class EncoderSide:
     """A model that runs on batches of texts: an encoder of queries or passages, or a cross-encoder.
 
     Args:
@@ -183,7 +183,7 @@ class Side:
         """
         self._has_tiny_vectors.zero_()
         byte_counts = np.array([_count_bytes(text) for text in texts], np.int64)
-        index_batches = list(batches(byte_counts, self._token_limit, self._batch_tokens))
+        index_batches = list(batches_by_length(byte_counts, self._token_limit, self._batch_tokens))
         # The bar counts tokens: the longest texts come first, so half of the texts take more than half of the time.
         token_counts = expected_tokens(byte_counts, self._token_limit)
         finished_tokens = 0
@@ -250,7 +250,7 @@ class Side:
                 raise InputError(f"{self.problem} (try --dtype bf16 or fp32)")
 
 
-class TextEncoder(Side):
+class TextEncoder(EncoderSide):
     """The query or passage encoder of a dual-encoder."""
 
     def encode(self, texts: Sequence[str]) -> Halves:
@@ -272,7 +272,7 @@ class TextEncoder(Side):
         return self.halves(embeddings)  # stays on the device until all texts are encoded
 
 
-class CrossScorer(Side):
+class CrossScorer(EncoderSide):
     """Score (query, passage) pairs by a cross-encoder's logits. Sigmoids of high logits would tie at 1.
 
     The score of two outputs is the second minus the first, which ranks pairs like the probability of the second.
@@ -301,7 +301,9 @@ def unit_length(vectors: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.normalize(vectors / torch.where(is_extreme, largest, 1.0), dim=1)
 
 
-def batches(byte_counts: npt.NDArray[np.int64], token_limit: int, batch_tokens: int) -> Iterator[npt.NDArray[np.int64]]:
+def batches_by_length(
+    byte_counts: npt.NDArray[np.int64], token_limit: int, batch_tokens: int
+) -> Iterator[npt.NDArray[np.int64]]:
     """Yield the indices of each batch's texts. The texts of a batch have similar lengths. The longest texts come first.
 
     Args:
@@ -333,8 +335,8 @@ def expected_tokens(byte_counts: npt.NDArray[np.int64], token_limit: int) -> npt
 
 
 def encode_queries(encoder: Any, query_texts: Sequence[str]) -> Any:
-    """Return ``encoder.encode(query_texts)`` of a :class:`Side`, with a bar."""
-    with progress(total=len(query_texts), unit="query", label="encode queries") as bar, bar.task(len(query_texts)):
+    """Return ``encoder.encode(query_texts)`` of a :class:`EncoderSide`, with a bar."""
+    with show_progress(total=len(query_texts), unit="query", label="encode queries") as bar, bar.task(len(query_texts)):
         return encoder.encode(query_texts)
 
 

@@ -39,10 +39,10 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from baselines.core.passages import Passages, Rows
-from baselines.retrieve.search_engines import Engine, FaissEngine, Floats, Vectors, widened
+from baselines.core.passages import CachedPassages, Rows
+from baselines.retrieve.search_engines import FaissEngine, Floats, SearchEngine, Vectors, widen_embeddings
 from builders.core.jobs import in_threads
-from builders.core.progress import progress
+from builders.core.progress import show_progress
 
 Scores = npt.NDArray[np.float64]
 BLOCK = 1 << 16  # passages: 200 MB in 32 bits at 768 dimensions
@@ -88,7 +88,7 @@ def largest_norm(block: Vectors) -> float:
     """Return the largest Euclidean norm of a row."""
     largest_squares = []
     for start in range(0, len(block), _ROWS_PER_CONVERSION):
-        wide_rows = widened(block[start : start + _ROWS_PER_CONVERSION])
+        wide_rows = widen_embeddings(block[start : start + _ROWS_PER_CONVERSION])
         largest_squares.append(_squared_norms(wide_rows).max())
     return float(np.sqrt(np.max(largest_squares, initial=0)))
 
@@ -99,7 +99,9 @@ def _squared_norms(wide_rows: Floats) -> Floats:
     return squares
 
 
-def candidates(passage_vectors: StoredVectors, engines: Sequence[Engine], candidate_count: int) -> tuple[Floats, Rows]:
+def find_candidates(
+    passage_vectors: StoredVectors, engines: Sequence[SearchEngine], candidate_count: int
+) -> tuple[Floats, Rows]:
     """Return (scores, rows) of each query's ``candidate_count`` best passages by the engines' scores, best first.
 
     The shape is (queries, count), with fewer columns if the index has fewer passages. Each of the n engines has a
@@ -126,7 +128,7 @@ def candidates(passage_vectors: StoredVectors, engines: Sequence[Engine], candid
 
     with (
         ThreadPoolExecutor(len(engines)) as pool,
-        progress(total=passage_vectors.rows, unit="passage", label="search") as bar,
+        show_progress(total=passage_vectors.rows, unit="passage", label="search") as bar,
     ):
         searches = [pool.submit(search_blocks, number) for number in range(len(engines))]
         try:
@@ -162,7 +164,7 @@ def exact_scores(query_vectors: Vectors, passage_vectors: StoredVectors, rows: R
     sorted_rows = flat_rows[order]
     sorted_queries = order // rows.shape[1]
     flat_scores = np.full(len(flat_rows), -np.inf)
-    with progress(total=int((flat_rows >= 0).sum()), unit="pair", label="score") as bar:
+    with show_progress(total=int((flat_rows >= 0).sum()), unit="pair", label="score") as bar:
         for start, block in passage_vectors.blocks(BLOCK):
             # The rows -1 come first, and belong to no block.
             first_pair, end_pair = np.searchsorted(sorted_rows, [start, start + len(block)]).tolist()
@@ -181,18 +183,18 @@ def pair_scores(left: Vectors, right: Vectors) -> Scores:
     step_rows = max(1, _NUMBERS_IN_CACHE // left.shape[1])
     for start in range(0, len(left), step_rows):
         step = slice(start, start + step_rows)
-        wide_left = widened(left[step]).astype(np.float64)
-        wide_right = widened(right[step]).astype(np.float64)
+        wide_left = widen_embeddings(left[step]).astype(np.float64)
+        wide_right = widen_embeddings(right[step]).astype(np.float64)
         np.einsum("ij,ij->i", wide_left, wide_right, out=sums[step])
     # Keep 24 binary digits, as 32-bit numbers have, but the range of 64 bits. Tiny products would all be 0 in 32 bits.
     mantissas, exponents = np.frexp(sums)
     return np.ldexp(mantissas.astype(np.float32).astype(np.float64), exponents)
 
 
-def search(
+def search_unsorted(
     passage_vectors: StoredVectors,
     query_vectors: Vectors,
-    engines: Sequence[Engine],
+    engines: Sequence[SearchEngine],
     top_k: int,
     candidate_count: int,
     get_ranks: Callable[[], Rows],
@@ -207,7 +209,7 @@ def search(
         candidate_count: number of candidates per query, at least ``top_k``.
         get_ranks: returns each row's rank in the order of the corpus ids. Only the second pass calls this function.
     """
-    engine_scores, rows = candidates(passage_vectors, engines, candidate_count)
+    engine_scores, rows = find_candidates(passage_vectors, engines, candidate_count)
     scores = exact_scores(query_vectors, passage_vectors, rows)
     hit_count = min(top_k, scores.shape[1])
     # The lowest score of each query's top_k.
@@ -216,7 +218,7 @@ def search(
     # Find the queries that may lack a passage, by the bound of the engines' errors. Engines divide the passages by a
     # power of two, so all scores that are compared with theirs are divided, too.
     longest_norm = float(np.ldexp(passage_vectors.longest, -passage_vectors.exponent))
-    query_norms = np.sqrt(_squared_norms(widened(query_vectors)))
+    query_norms = np.sqrt(_squared_norms(widen_embeddings(query_vectors)))
     slack = passage_vectors.dim * ERROR_PER_PRODUCT * query_norms * longest_norm
     engine_lowest = np.ldexp(lowest_scores, -passage_vectors.exponent).astype(np.float32)
     has_all_passages = rows.shape[1] == passage_vectors.rows
@@ -248,11 +250,11 @@ def _second_pass(
     Only passages with a 32-bit score of at least ``score_limits`` (one number per query) are scored exactly.
     """
     best_hits = [(np.array([], np.int64), np.array([], np.float64))] * len(query_vectors)
-    wide_queries = widened(query_vectors)
+    wide_queries = widen_embeddings(query_vectors)
     row_ranks = get_ranks()
-    with progress(total=passage_vectors.rows, unit="passage", label="second pass") as bar:
+    with show_progress(total=passage_vectors.rows, unit="passage", label="second pass") as bar:
         for block_start, block in passage_vectors.blocks(BLOCK):
-            wide_passages = widened(_divide_by_power(block, passage_vectors.exponent))
+            wide_passages = widen_embeddings(_divide_by_power(block, passage_vectors.exponent))
             for first_query in range(0, len(query_vectors), _QUERIES_PER_PRODUCT):
                 step = slice(first_query, first_query + _QUERIES_PER_PRODUCT)
                 is_reached = wide_queries[step] @ wide_passages.T >= score_limits[step, None]
@@ -280,10 +282,10 @@ def _scores_of_query(query_vector: Vectors, block: Vectors, block_rows: Rows) ->
     return scores
 
 
-def nearest(
+def nearest_with_ties(
     passage_vectors: StoredVectors,
     query_vectors: Vectors,
-    passages: Passages,
+    passages: CachedPassages,
     devices: Sequence[str],
     top_k: int,
     engine_name: str = "",
@@ -302,7 +304,7 @@ def nearest(
     candidate_count = min(_CANDIDATES_PER_HIT * top_k, passage_vectors.rows)
     has_faiss = devices[0] == "cpu" and importlib.util.find_spec("faiss") is not None
     default_engine = "faiss" if has_faiss else "torch"
-    engines: list[Engine]
+    engines: list[SearchEngine]
     if (engine_name or default_engine) == "faiss":
         engines = [FaissEngine(query_vectors, candidate_count, device) for device in devices]
     else:
@@ -314,5 +316,5 @@ def nearest(
         ranks = passages.ranks()
         return ranks if chosen_rows is None else ranks[chosen_rows]
 
-    for rows, scores in search(passage_vectors, query_vectors, engines, top_k, candidate_count, ranks_of_rows):
+    for rows, scores in search_unsorted(passage_vectors, query_vectors, engines, top_k, candidate_count, ranks_of_rows):
         yield rows if chosen_rows is None else chosen_rows[rows], scores

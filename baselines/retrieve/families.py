@@ -8,10 +8,10 @@ from typing import Any
 from msgspec import structs
 
 from baselines.core.checkpoint import RECIPE
-from baselines.core.run_manifest import describe_search, record
+from baselines.core.run_manifest import describe_run, describe_search
 from baselines.core.settings import ModelOptions, ModelSettings
 from baselines.retrieve.devices import Work
-from baselines.retrieve.family_table import NO_FAMILY, Family, check_family, declared, family_of
+from baselines.retrieve.family_table import NO_FAMILY, Family, check_family, family_of, read_families
 from baselines.retrieve.hub_models import commit_of
 from baselines.retrieve.model_files import shown_name
 from baselines.retrieve.model_kinds import RERANKER_KINDS, is_plain, kind_of_model
@@ -31,7 +31,7 @@ _OPTION_SETTINGS = ("truncate_dim", "normalize")
 
 
 @dataclass(frozen=True)
-class Resolved:
+class ResolvedModel:
     """The resolved settings of a model.
 
     Attributes:
@@ -58,7 +58,7 @@ class Resolved:
         return "the library's default" if setting_name == "pooling" and self.plain else OWN
 
 
-def resolve(model_name: str, options: ModelOptions) -> Resolved:
+def resolve_settings(model_name: str, options: ModelOptions) -> ResolvedModel:
     """Resolve the settings and the commit of a model that searches.
 
     Pooling is taken from the option, else from the model's files, else from models.toml.
@@ -70,7 +70,7 @@ def resolve(model_name: str, options: ModelOptions) -> Resolved:
     family_name = family_of(model_name) if options.family is None else options.family
     if family_name == NO_FAMILY:
         family_name = ""
-    family = declared().families.get(family_name) or Family(models=[model_name], said={})
+    family = read_families().families.get(family_name) or Family(models=[model_name], said={})
     if options.trust_remote_code and not options.revision and not Path(model_name).is_dir():
         log.warning("--trust-remote-code without --revision runs the repository's latest code; add --revision COMMIT")
 
@@ -94,7 +94,7 @@ def resolve(model_name: str, options: ModelOptions) -> Resolved:
     # A family's similarity is that of its dense models. --normalize and --no-normalize determine another similarity.
     if options.similarity is None and (options.normalize is not None or model_kind != "dense"):
         values.pop("similarity", None)
-    return Resolved(
+    return ResolvedModel(
         settings=structs.replace(base_settings, **values),
         kind=model_kind,
         family=family_name,
@@ -137,11 +137,11 @@ def prepare_search(
         index: directory of the index (default: in the cache).
 
     Raises:
-        InputError: the errors of :func:`resolve`, or the model cannot be opened.
+        InputError: the errors of :func:`resolve_settings`, or the model cannot be opened.
     """
-    resolved = resolve(model, options)
+    resolved = resolve_settings(model, options)
     retriever = open_retriever(resolved.settings, work, resolved.kind)
-    model_facts = dict(retriever.about)
+    model_facts = dict(retriever.result_inputs)
 
     # The index depends on the model and the passages, so both determine its default folder.
     corpus = SETS[set_name].corpus
@@ -165,10 +165,10 @@ def prepare_search(
     model_record.update(model_facts)
     search_record: dict[str, Any] = {"used": used_settings}
     search_record.update(describe_search(release, kind=resolved.kind, set_name=set_name, split=split, top_k=top_k))
-    return ModelSearch(record(model_record, search_record), retriever, index_folder)
+    return ModelSearch(describe_run(model_record, search_record), retriever, index_folder)
 
 
-def _report_unusual_settings(model_name: str, resolved: Resolved, used_settings: dict[str, Any]) -> None:
+def _report_unusual_settings(model_name: str, resolved: ResolvedModel, used_settings: dict[str, Any]) -> None:
     """Log that a model has no family, or that its files have another pooling than its family."""
     if not resolved.family:
         # `train` wrote the settings into the files of its checkpoints, so they need no family.
@@ -222,6 +222,6 @@ def _family_source(family_name: str, family: Family, setting_name: str) -> str:
     """Return the source of a family's setting: models.toml, and the repositories and files that models.toml cites."""
     citations = []
     for source_name in family.said[setting_name].split(WITH):
-        source = declared().sources[source_name]
+        source = read_families().sources[source_name]
         citations.append(f"{source['repository']}: {source['file']}")
     return f"models.toml, {family_name}: {'; '.join(citations)}"

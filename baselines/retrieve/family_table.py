@@ -9,7 +9,7 @@ from msgspec import Meta, Struct, to_builtins
 from baselines.retrieve.hub_models import name_of_folder
 from builders.core.errors import InputError
 from builders.core.files import read_toml
-from builders.core.typed import typed
+from builders.core.typed import convert_to
 
 FAMILIES = Path(__file__).parents[1] / "models.toml"
 NO_FAMILY = "none"
@@ -44,7 +44,7 @@ class Family(Struct, frozen=True, forbid_unknown_fields=True):
     instead: str | None = None
 
 
-class Declared(Struct, frozen=True, forbid_unknown_fields=True):
+class DeclaredFamilies(Struct, frozen=True, forbid_unknown_fields=True):
     """The content of ``models.toml``: families and sources by name.
 
     A source is a ``file`` or an issue of a ``repository``, often at a ``commit``.
@@ -55,9 +55,9 @@ class Declared(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @functools.cache
-def declared() -> Declared:
+def read_families() -> DeclaredFamilies:
     """Read ``models.toml`` once."""
-    return typed(read_toml(FAMILIES), Declared, FAMILIES)
+    return convert_to(read_toml(FAMILIES), DeclaredFamilies, FAMILIES)
 
 
 def family_of(model_name: str) -> str:
@@ -71,7 +71,7 @@ def family_of(model_name: str) -> str:
     wanted_name = (name_of_folder(Path(model_name)) if is_folder else model_name).casefold()
     has_only_last_part = is_folder and "/" not in wanted_name
     matches = []
-    for family_name, family in declared().families.items():
+    for family_name, family in read_families().families.items():
         for listed_model in family.models:
             listed_name = listed_model.rpartition("/")[2] if has_only_last_part else listed_model
             if listed_name.casefold() == wanted_name:
@@ -87,7 +87,7 @@ def check_family(model_name: str, family_option: str | None, *, trust_remote_cod
 
     ``family_option`` is the option of a verb, as in :func:`family_settings`.
     """
-    families = declared().families
+    families = read_families().families
     if family_option is not None and family_option != NO_FAMILY and family_option not in families:
         raise InputError(f"--family {family_option}: expected {NO_FAMILY} or one of {', '.join(families)}")
     family_name = family_of(model_name) if family_option is None else family_option
@@ -105,8 +105,8 @@ def family_settings(model_name: str, family_option: str | None) -> dict[str, Any
     ``family_option`` is the option of a verb: a family's name, "none", or None for the family that has the model.
     """
     family_name = family_of(model_name) if family_option is None else family_option
-    if family_name not in declared().families:
+    if family_name not in read_families().families:
         return {}
-    settings: dict[str, Any] = to_builtins(declared().families[family_name])
+    settings: dict[str, Any] = to_builtins(read_families().families[family_name])
     del settings["models"]  # further models in a family change nothing for this model
     return {"name": family_name, **settings}

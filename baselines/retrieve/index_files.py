@@ -22,7 +22,7 @@ from builders.core.errors import InputError
 from builders.core.finished_outputs import VerbInput, file_input
 from builders.core.jobs import in_threads
 from builders.core.limits import usable_cores
-from builders.core.progress import progress
+from builders.core.progress import show_progress
 from builders.core.typed import read_json
 from builders.store.reader import Release
 
@@ -38,7 +38,7 @@ _HEADERS = threading.Lock()
 Halves = npt.NDArray[np.float16]
 
 
-class File(FileEntry, frozen=True):
+class IndexFile(FileEntry, frozen=True):
     """A file of an index. ``longest`` is the largest norm of 16-bit vectors, rounded up. Other arrays have 0."""
 
     longest: Annotated[float, msgspec.Meta(ge=0)] = 0.0
@@ -61,17 +61,17 @@ class _Manifest(msgspec.Struct):
     split: str
     fingerprint: str
     model: _Model
-    shards: Annotated[list[File], msgspec.Meta(min_length=1)]
+    shards: Annotated[list[IndexFile], msgspec.Meta(min_length=1)]
     rows: Annotated[list[int], msgspec.Meta(min_length=1)] | None = None
 
 
 @dataclass(frozen=True)
-class Index:
+class VectorIndex:
     """An open index. ``chosen`` selects rows, in ascending order. The selected rows are renumbered from 0."""
 
     path: Path
     manifest: dict[str, Any]
-    files: list[File]
+    files: list[IndexFile]
     chosen: Rows | None = None
     exponent: ClassVar[int] = 0  # products of 16-bit numbers fit into 32 bits
 
@@ -156,12 +156,12 @@ class Index:
     def fault(self) -> str:
         """Describe the first damaged file. Return "" if all files are intact. Checksums are cached."""
 
-        def verify_file(file: File) -> str:
+        def verify_file(file: IndexFile) -> str:
             path = self.path / file.path
             return wrong_file(path, file, lambda: _describe_wrong_array(path, file))
 
         faults = in_threads(verify_file, self.files, usable_cores())
-        with progress(total=sum(file.bytes for file in self.files), unit="B", label="verify") as bar:
+        with show_progress(total=sum(file.bytes for file in self.files), unit="B", label="verify") as bar:
             for file, fault in zip(self.files, faults, strict=True):
                 if fault:
                     return f"{file.path} {fault}"
@@ -197,7 +197,7 @@ def _map_array(path: Path) -> npt.NDArray[Any]:
         return np.lib.format.open_memmap(path, mode="c")
 
 
-def _describe_wrong_array(path: Path, file: File) -> str:
+def _describe_wrong_array(path: Path, file: IndexFile) -> str:
     """Describe a difference between an array and its entry in the manifest. Return "" if there is none."""
     try:
         array = _map_array(path)
@@ -219,20 +219,20 @@ def longest_vector(array: npt.NDArray[Any]) -> float:
     return largest_norm(array)
 
 
-def vectors_input(vectors: Path | Index) -> VerbInput:
+def vectors_input(vectors: Path | VectorIndex) -> VerbInput:
     """Describe embeddings as the input of a verb. Raises :class:`InputError` for a directory without embeddings.
 
     The manifest has the checksums of all files, and describes the model.
     """
     folder = _folder_of(vectors)
-    Index.read(folder)  # raises the error
+    VectorIndex.read(folder)  # raises the error
     return file_input(f"the directory {folder}", folder / MANIFEST)
 
 
-def open_vectors(vectors: Path | Index) -> Index:
+def open_vectors(vectors: Path | VectorIndex) -> VectorIndex:
     """Open and verify a directory of embeddings. Raises :class:`InputError` for damaged or other files."""
     folder = _folder_of(vectors)
-    index = Index.read(folder)
+    index = VectorIndex.read(folder)
     # `run` writes such indexes for sparse and late-interaction models.
     if "dim" not in index.manifest:
         raise InputError("has no index with one vector per text; make one by `python -m baselines encode`", path=folder)
@@ -242,5 +242,5 @@ def open_vectors(vectors: Path | Index) -> Index:
     return index
 
 
-def _folder_of(vectors: Path | Index) -> Path:
-    return vectors.path if isinstance(vectors, Index) else vectors
+def _folder_of(vectors: Path | VectorIndex) -> Path:
+    return vectors.path if isinstance(vectors, VectorIndex) else vectors

@@ -15,7 +15,7 @@ _QUOTED_CHARACTERS = 300  # of a library's error message
 
 
 @contextlib.contextmanager
-def opening(problem: str, model_name: str = "") -> Iterator[None]:
+def convert_library_errors(problem: str, model_name: str = "") -> Iterator[None]:
     """Convert any error that a library raises inside the block to an :class:`InputError`.
 
     Args:

@@ -17,7 +17,7 @@ from baselines.core.model_options import (
     TrustRemoteCode,
 )
 from builders.core.errors import InputError, UsageError
-from builders.core.options import Needs, NotNegativeInt, Share, Shown
+from builders.core.options import Needs, NotNegativeInt, Placeholder, Share
 from builders.core.verbs import TABLE_FORMATS, verb
 from builders.store.release_options import ReleasePath, SetName
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from baselines.retrieve.devices import Work
     from baselines.retrieve.question_matching import QuestionMatches
     from baselines.retrieve.question_pairs import QuestionPair
-    from baselines.retrieve.rerankers import Reranker
+    from baselines.retrieve.rerankers import OpenReranker
     from baselines.retrieve.vector_index import Retriever
     from builders.core.results import Report
 
@@ -35,15 +35,15 @@ def match_questions(
     release: ReleasePath | None = None,
     *,
     model: ModelName,
-    out: Annotated[Path, Shown("RUN")],
+    out: Annotated[Path, Placeholder("RUN")],
     set: SetName = "main",
-    split: Sequence[Annotated[str, Shown("S"), Needs("release")]] = (),
-    encoder: Annotated[ModelName, Shown("DE"), Needs("release")] | None = None,
+    split: Sequence[Annotated[str, Placeholder("S"), Needs("release")]] = (),
+    encoder: Annotated[ModelName, Placeholder("DE"), Needs("release")] | None = None,
     top_k: Annotated[TopK, Needs("release")] = 50,
-    recall_sample: Annotated[NotNegativeInt, Shown("N"), Needs("release")] = 0,
-    threshold: Annotated[Share, Shown("X"), Needs("release")] = 0.5,
-    calibrate: Sequence[Annotated[str, Shown("FILE")]] = (),
-    precision: Annotated[Share, Shown("P"), Needs("calibrate")] = 0.8,
+    recall_sample: Annotated[NotNegativeInt, Placeholder("N"), Needs("release")] = 0,
+    threshold: Annotated[Share, Placeholder("X"), Needs("release")] = 0.5,
+    calibrate: Sequence[Annotated[str, Placeholder("FILE")]] = (),
+    precision: Annotated[Share, Placeholder("P"), Needs("calibrate")] = 0.8,
     max_length: MaxLength | None = None,
     batch_tokens: BatchTokens | None = None,
     tokenizers: Tokenizers | None = None,
@@ -148,7 +148,7 @@ def match_questions(
 def _write_threshold(
     out: Path,
     model_name: str,
-    scoring_model: "Retriever | Reranker",
+    scoring_model: "Retriever | OpenReranker",
     labelled_pairs: "Sequence[QuestionPair]",
     precision: float,
 ) -> "Report":
@@ -170,7 +170,7 @@ def _write_threshold(
 
 def _open_candidate_encoder(
     encoder_name: str,
-    scoring_model: "Retriever | Reranker",
+    scoring_model: "Retriever | OpenReranker",
     work: "Work",
     max_length: int | None,
     trust_remote_code: bool,

@@ -6,7 +6,7 @@ from baselines.core.checkpoint import TRAINING
 from baselines.retrieve.hub_models import model_commit, name_of_folder
 from builders.core.cache import cached_sha256
 from builders.core.errors import InputError
-from builders.core.files import reading
+from builders.core.files import convert_read_errors
 from builders.core.finished_outputs import UNKNOWN, VerbInput
 
 # Files that the libraries read: weights, configs, tokenizers, chat templates, and a model's own Python code.
@@ -49,7 +49,7 @@ def model_hashes(model_folder: Path) -> dict[str, str]:
     for path in sorted(model_folder.rglob("*")):
         relative_name = path.relative_to(model_folder).as_posix()
         if path.is_file() and _is_read(PurePosixPath(relative_name)):
-            with reading(path):
+            with convert_read_errors(path):
                 hashes[relative_name] = cached_sha256(path)
     return hashes
 

@@ -15,7 +15,7 @@ from baselines.core.checkpoint import SETTINGS
 from baselines.core.settings import ModelSettings
 from baselines.retrieve.family_table import family_of
 from baselines.retrieve.hub_models import commit_of
-from baselines.retrieve.library_errors import opening
+from baselines.retrieve.library_errors import convert_library_errors
 from builders.core.errors import InputError
 from builders.core.typed import read_json
 
@@ -155,7 +155,7 @@ def model_file(settings: ModelSettings, file_name: str) -> Path | None:
     # The cache remembers files that a commit does not have: the library then returns a mark instead of a path.
     if cached_path is not None or _is_listed_absent(settings.name, commit, file_name):
         return None
-    with opening(f"{settings.name}: {file_name} cannot be read"):
+    with convert_library_errors(f"{settings.name}: {file_name} cannot be read"):
         try:
             return Path(hf_hub_download(settings.name, file_name, revision=commit))
         except LocalEntryNotFoundError as error:

@@ -71,7 +71,7 @@ class ModelRun(Run):
         """The settings and the measures. With a first stage, the measures of both stages."""
         searched_split = self._searched_split
         lines = setting_lines(self.manifest, self.stages)
-        text = header(lines)
+        text = settings_header(lines)
         tables: list[Table] = []
         evaluated_runs: list[Run] = [self] if self._first_stage is None else [self._first_stage, self]
         measures: list[Any] = [None] * len(evaluated_runs)
@@ -115,7 +115,7 @@ def setting_lines(run_record: dict[str, Any], stages: Sequence[Line] = ()) -> li
     return lines
 
 
-def header(lines: Sequence[Line]) -> str:
+def settings_header(lines: Sequence[Line]) -> str:
     """Format the lines of :func:`setting_lines` as aligned text."""
     width = max(len(value) for _, value, _ in lines if len(value) <= _LONGEST_ALIGNED_VALUE)
     return "\n".join(f"{name:<16} {value:<{width}}  {source}".rstrip() for name, value, source in lines)

@@ -27,15 +27,15 @@ from transformers.utils.logging import disable_progress_bar, enable_progress_bar
 
 from baselines.core.checkpoint import SETTINGS, left_out
 from baselines.core.settings import ModelSettings
-from baselines.retrieve.devices import DTYPES, moved
+from baselines.retrieve.devices import DTYPES, move_model
 from baselines.retrieve.hub_models import commit_of
-from baselines.retrieve.library_errors import opening
+from baselines.retrieve.library_errors import convert_library_errors
 from baselines.retrieve.model_files import shown_name
 from baselines.retrieve.model_kinds import declared_class, expect_complete_copy
 from baselines.retrieve.model_prompts import prompt_of, set_prompts
 from baselines.retrieve.reading_checks import SENTENCE, check_reading, check_room_for_texts
 from builders.core.errors import InputError
-from builders.core.typed import typed
+from builders.core.typed import convert_to
 
 # Values of a model's config that change no output: versions, the type of the saved weights, and names.
 _NEUTRAL_CONFIG = {"transformers_version", "dtype", "torch_dtype", "architectures"}
@@ -135,14 +135,14 @@ def new_head(model: PreTrainedModel, weight_name: str) -> bool:
         return True
     has_head = hasattr(model, model.base_model_prefix)
     # A checkpoint that names the model's class was saved with the head.
-    was_saved_with_head = type(model).__name__ in classes(model.config)
+    was_saved_with_head = type(model).__name__ in class_names(model.config)
     is_of_encoder = weight_name.startswith(f"{model.base_model_prefix}.") and not _is_of_pooler(weight_name)
     return has_head and not was_saved_with_head and not is_of_encoder
 
 
-def classes(model_config: Any) -> list[str]:
+def class_names(model_config: Any) -> list[str]:
     """Return the class names in a model's config. Raises :class:`InputError` for a damaged config."""
-    return typed(
+    return convert_to(
         model_config.architectures or [], list[str], f"{model_config.name_or_path}: architectures in config.json"
     )
 
@@ -204,14 +204,14 @@ def check_length(length_source: str, length: int, model: Any, tokenizer: Any, *,
         raise InputError(
             f"{length_source}: expected at least {fewest_tokens} tokens, because {special_tokens} are special tokens"
         )
-    position_count = positions(model)
+    position_count = count_positions(model)
     if position_count is not None and length > position_count:
         raise InputError(
             f"{length_source}: expected at most {position_count} tokens, the number of the model's positions"
         )
 
 
-def positions(model: torch.nn.Module) -> int | None:
+def count_positions(model: torch.nn.Module) -> int | None:
     """Return the largest number of tokens that a model can read, or None if no table of positions limits the number."""
     position_counts = []
     for module_name, module in model.named_modules():
@@ -252,7 +252,7 @@ def open_encoder(settings: ModelSettings, device: str = "cpu", dtype: str = "fp3
         model.truncate_dim = settings.truncate_dim
     if settings.normalize is False:
         _remove_normalization(model, settings)
-    return moved(finished(model, settings), device, dtype)
+    return move_model(finish_encoder(model, settings), device, dtype)
 
 
 def _set_pooling(model: SentenceTransformer, settings: ModelSettings) -> None:
@@ -277,7 +277,7 @@ def _remove_normalization(model: SentenceTransformer, settings: ModelSettings) -
             del model[number]
 
 
-def finished(model: Any, settings: ModelSettings) -> Any:
+def finish_encoder(model: Any, settings: ModelSettings) -> Any:
     """Apply the similarity and the length of ``settings`` to an encoder. Check that the encoder reads texts."""
     # With "cosine", TextEncoder scales embeddings to unit length. Their inner product is then the cosine.
     if settings.normalize:
@@ -286,7 +286,7 @@ def finished(model: Any, settings: ModelSettings) -> Any:
         model.similarity_fn_name = settings.similarity or "dot"
     if model.similarity_fn_name not in ("cosine", "dot"):
         raise InputError(f"has the similarity {model.similarity_fn_name!r}; expected cosine or dot", path=settings.name)
-    shorten(model, settings)
+    limit_length(model, settings)
     check_room_for_texts(model, settings.name)
     check_reading(model, settings)
     return model
@@ -304,7 +304,7 @@ def open_cross(settings: ModelSettings, device: str = "cpu", dtype: str = "fp32"
         raise InputError(f"returns {model.num_labels} scores per pair; expected one or two", path=settings.name)
 
     # Set the length, at most to the number of the model's positions.
-    position_count = positions(model)
+    position_count = count_positions(model)
     if max_length is not None:
         check_length(f"--max-length {max_length}", max_length, model, model.tokenizer, texts=2)
         model.max_seq_length = max_length
@@ -318,7 +318,7 @@ def open_cross(settings: ModelSettings, device: str = "cpu", dtype: str = "fp32"
     if not any(isinstance(module, LogitScore) for module in model):
         check_room_for_texts(model, settings.name)
         check_reading(model, settings)
-    return moved(model, device, dtype)
+    return move_model(model, device, dtype)
 
 
 def open_as(model_class: Any, settings: ModelSettings) -> Any:
@@ -331,7 +331,7 @@ def open_as(model_class: Any, settings: ModelSettings) -> Any:
         raise InputError(f"is a {saved_class}; expected a {class_name}", path=settings.name)
     expect_complete_copy(settings)
     problem = f"{settings.name}: cannot be opened as a {class_name}"
-    with opening(problem, settings.name), exclusive_loading(), torch.random.fork_rng(devices=[]):
+    with convert_library_errors(problem, settings.name), exclusive_loading(), torch.random.fork_rng(devices=[]):
         # Missing weights get random numbers, which would change the fingerprint.
         torch.manual_seed(0)
         model = model_class(
@@ -414,13 +414,13 @@ def _end_texts(model: SentenceTransformer, settings: ModelSettings) -> None:
         raise InputError(f"its tokenizer does not end texts with {token!r}", path=settings.name)
 
 
-def shorten(model: torch.nn.Module, settings: ModelSettings) -> None:
+def limit_length(model: torch.nn.Module, settings: ModelSettings) -> None:
     """Truncate texts in every tower at ``max_length`` tokens, or at the model's positions if these are fewer."""
-    limits = [limit for limit in (settings.max_length, positions(model)) if limit is not None]
+    limits = [limit for limit in (settings.max_length, count_positions(model)) if limit is not None]
     if not limits:
         return
     limit = min(limits)
-    with opening(f"{settings.name}: its lengths cannot be used"):
+    with convert_library_errors(f"{settings.name}: its lengths cannot be used"):
         for module in model.modules():
             if isinstance(module, Transformer):
                 _expect_lengths(module, settings.name)
@@ -468,11 +468,11 @@ def _shortest_length(model: Any, length_name: str) -> int | None:
     return min((length for length in tower_lengths if length is not None), default=None)
 
 
-def described(settings: ModelSettings, model: Any, dtype: str) -> dict[str, Any]:
+def describe_model(settings: ModelSettings, model: Any, dtype: str) -> dict[str, Any]:
     """Return everything that affects the output of an open fp32 model, for a manifest, without local paths."""
     description: dict[str, Any] = {
         "name": shown_name(settings.name),
-        "fingerprint": fingerprint(model),
+        "fingerprint": model_fingerprint(model),
         "computed_in": dtype,
     }
     optional_values = {
@@ -487,7 +487,7 @@ def described(settings: ModelSettings, model: Any, dtype: str) -> dict[str, Any]
     return description
 
 
-def fingerprint(model: Any) -> str:
+def model_fingerprint(model: Any) -> str:
     """Return the SHA-256 of everything that determines the output of an open fp32 model.
 
     These are the weights, the configs, the tokenizers, the modules' settings and the prompts.

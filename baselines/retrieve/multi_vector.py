@@ -26,17 +26,17 @@ import torch
 from sentence_transformers import MultiVectorEncoder
 from sentence_transformers.util.similarity import maxsim
 
-from baselines.core.passages import Passages, Rows
-from baselines.retrieve.encoder import Halves, Side, encode_queries
+from baselines.core.passages import CachedPassages, Rows
+from baselines.retrieve.encoder import EncoderSide, Halves, encode_queries
 from baselines.retrieve.exact_search import ERROR_PER_PRODUCT
-from baselines.retrieve.index_files import Index
+from baselines.retrieve.index_files import VectorIndex
 from baselines.retrieve.model_kinds import kind_of_model
-from baselines.retrieve.models import expect_no, open_as, shorten
+from baselines.retrieve.models import expect_no, limit_length, open_as
 from baselines.retrieve.reading_checks import check_reading, check_room_for_texts
-from baselines.retrieve.search_engines import widened
-from baselines.retrieve.vector_index import Arrays, Best, Retriever, Scores
+from baselines.retrieve.search_engines import widen_embeddings
+from baselines.retrieve.vector_index import Arrays, BestHits, Retriever, Scores
 from builders.core.errors import InputError
-from builders.core.progress import progress
+from builders.core.progress import show_progress
 
 _TOKENS = 1 << 17  # tokens of passages per step: 67 MB in 32 bits at 128 dimensions
 # A passage can exceed the last of the best passages only if both scores are wrong by the largest error.
@@ -45,7 +45,7 @@ _COMPARED_SCORES = 2
 _Chunk = list[npt.NDArray[Any]]
 
 
-class TokenSide(Side):
+class TokenSide(EncoderSide):
     """The query or passage encoder of a late-interaction model."""
 
     def encode(self, texts: Sequence[str]) -> list[Halves]:
@@ -76,7 +76,7 @@ class MultiVector(Retriever):
         if kind_of_model(settings) != "multi-vector":  # the library would add a random projection
             raise InputError("is no late-interaction model; expected a ColBERT checkpoint", path=settings.name)
         model = open_as(MultiVectorEncoder, settings)
-        shorten(model, settings)
+        limit_length(model, settings)
         check_room_for_texts(model, settings.name)
         check_reading(model, settings)
         return model
@@ -86,7 +86,7 @@ class MultiVector(Retriever):
         token_counts = [len(vectors) for vectors in encodings]
         return {"/vectors": np.concatenate(encodings), "/ends": np.cumsum([0, *token_counts])}
 
-    def pair_scores(self, index: Index, query_encodings: list[Halves], rows: Rows) -> Scores:
+    def pair_scores(self, index: VectorIndex, query_encodings: list[Halves], rows: Rows) -> Scores:
         chunks = _map_chunks(index)
         scores = np.full(rows.shape, -np.inf)
         for query_number, query_vectors in enumerate(query_encodings):
@@ -95,25 +95,25 @@ class MultiVector(Retriever):
         return scores
 
     def search_index(
-        self, index: Index, passages: Passages, query_texts: Sequence[str], top_k: int
+        self, index: VectorIndex, passages: CachedPassages, query_texts: Sequence[str], top_k: int
     ) -> Iterator[tuple[Rows, Scores]]:
         device = self.work.devices[0]
         chunk_rows = index.manifest["shard_rows"]
         query_encodings = encode_queries(self.encoder(device, "query"), query_texts)
-        wide_queries = [torch.from_numpy(widened(vectors)) for vectors in query_encodings]
+        wide_queries = [torch.from_numpy(widen_embeddings(vectors)) for vectors in query_encodings]
 
         # Keep all passages that may be among the best, by the error bound of a 32-bit sum of products.
         summed_norms = np.array([float(vectors.norm(dim=1).sum()) for vectors in wide_queries])
         dimensions = query_encodings[0].shape[1]
         slack = _COMPARED_SCORES * dimensions * ERROR_PER_PRODUCT * summed_norms * index.longest
-        best = Best(len(query_texts), top_k, slack)
+        best = BestHits(len(query_texts), top_k, slack)
 
         # Score all passages in 32 bits. Queries without tokens have no scores.
         with_tokens = [number for number, vectors in enumerate(query_encodings) if len(vectors)]
         scored_queries = [wide_queries[number] for number in with_tokens]
         chunks = _map_chunks(index)
         token_count = sum(len(vectors) for vectors, _ in chunks)
-        with progress(total=token_count, unit="token", label="search") as bar:
+        with show_progress(total=token_count, unit="token", label="search") as bar:
             for chunk_number, (vectors, ends) in enumerate(chunks):
                 chunk_start = chunk_number * chunk_rows
                 for rows, passage_group in _group_passages(vectors, ends):
@@ -124,16 +124,18 @@ class MultiVector(Retriever):
 
         # Score the best passages in 64 bits.
         queries_and_best = zip(query_encodings, best, strict=True)
-        for vectors, (rows, _) in progress(queries_and_best, total=len(query_encodings), unit="query", label="score"):
+        for vectors, (rows, _) in show_progress(
+            queries_and_best, total=len(query_encodings), unit="query", label="score"
+        ):
             yield rows, _exact_scores(index, chunks, vectors, rows)
 
 
-def _map_chunks(index: Index) -> list[_Chunk]:
+def _map_chunks(index: VectorIndex) -> list[_Chunk]:
     """Memory-map the arrays of all chunks."""
     return [index.arrays(chunk, "/vectors", "/ends") for chunk in index.chunks]
 
 
-def _exact_scores(index: Index, chunks: list[_Chunk], query_vectors: Halves, rows: Rows) -> Scores:
+def _exact_scores(index: VectorIndex, chunks: list[_Chunk], query_vectors: Halves, rows: Rows) -> Scores:
     """Return the scores of a query and rows of an index, computed in 64 bits."""
     chunk_rows = index.manifest["shard_rows"]
     scores = np.array(
@@ -168,7 +170,7 @@ def _group_passages(vectors: Halves, ends: Rows) -> Iterator[tuple[Rows, list[to
         end_row = int(np.searchsorted(ends, largest_end, side="right")) - 1
         end_row = max(first_row + 1, end_row)
         token_counts = np.diff(ends[first_row : end_row + 1])
-        wide_vectors = torch.from_numpy(widened(vectors[ends[first_row] : ends[end_row]]))
+        wide_vectors = torch.from_numpy(widen_embeddings(vectors[ends[first_row] : ends[end_row]]))
         vectors_by_row = torch.split(wide_vectors, token_counts.tolist())
         yield np.flatnonzero(token_counts) + first_row, [row for row in vectors_by_row if len(row)]
         first_row = end_row

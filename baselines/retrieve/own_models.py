@@ -52,7 +52,7 @@ class OwnModel:
             expected = f"an array of shape ({text_count}, dimensions)"
             vectors = self._to_numbers(self.function(batch), expected)
             if vectors.ndim != 2 or len(vectors) != text_count or vectors.shape[1] == 0:
-                raise self._wrong_output(expected, describe(vectors))
+                raise self._wrong_output(expected, describe_output(vectors))
             dimensions = dimensions or vectors.shape[1]
             if vectors.shape[1] != dimensions:
                 raise self._wrong_output(
@@ -78,7 +78,7 @@ class OwnModel:
             if batch_scores.ndim == 2 and batch_scores.shape[1] == 1:
                 batch_scores = batch_scores[:, 0]
             if batch_scores.shape != (pair_count,):
-                raise self._wrong_output(expected, describe(batch_scores))
+                raise self._wrong_output(expected, describe_output(batch_scores))
             scores += batch_scores.tolist()
             report_share((start + pair_count) / len(pairs))
         return _to_floats(scores)
@@ -98,9 +98,9 @@ class OwnModel:
         except (TypeError, ValueError, RuntimeError, AttributeError):
             numbers = None
         if numbers is None:
-            raise self._wrong_output(expected, describe(model_output))
+            raise self._wrong_output(expected, describe_output(model_output))
         if numbers.dtype.kind not in _REAL_DTYPES:
-            raise self._wrong_output(expected, describe(numbers))
+            raise self._wrong_output(expected, describe_output(numbers))
         if not np.isfinite(numbers).all():
             raise self._wrong_output("finite numbers", "NaN or infinity")
         if numbers.dtype.itemsize <= _LARGEST_NUMBER_BYTES:
@@ -216,7 +216,7 @@ def _list_to_array(model_output: list[Any] | tuple[Any, ...]) -> Numbers | None:
     return np.array(rows)
 
 
-def describe(model_output: Any) -> str:
+def describe_output(model_output: Any) -> str:
     """Describe a model's output for an error."""
     if isinstance(model_output, np.ma.MaskedArray):
         return "a masked array"

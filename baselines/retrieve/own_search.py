@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from baselines.core.passages import Passages, Rows, open_passages
+from baselines.core.passages import CachedPassages, Rows, open_passages
 from baselines.core.settings import ModelSettings
 from baselines.measure.qrels import read_queries
-from baselines.retrieve.exact_search import Scores, nearest, pair_scores
+from baselines.retrieve.exact_search import Scores, nearest_with_ties, pair_scores
 from baselines.retrieve.own_models import (
     Numbers,
     OwnModel,
@@ -35,7 +35,7 @@ from builders.core.errors import InputError, log
 from builders.core.exit_codes import raise_if_stopped
 from builders.core.files import temporary_folder
 from builders.core.folders import key_of
-from builders.core.progress import progress
+from builders.core.progress import show_progress
 from builders.store.layout import SETS
 from builders.store.reader import Release
 from builders.store.runs import Hit, Run, best_first
@@ -65,7 +65,7 @@ class SearchedTexts:
     def corpus(self) -> str:
         return SETS[self.set_name].corpus
 
-    def passages(self) -> Passages:
+    def passages(self) -> CachedPassages:
         return open_passages(self.release, self.corpus)
 
     def queries(self) -> list[tuple[str, str]]:
@@ -125,7 +125,7 @@ class OwnEncoderSearch:
             return unit_rows(vectors)
         return vectors
 
-    def stored(self, texts: SearchedTexts, index: Path, rows: Rows | None = None) -> OwnVectors:
+    def store_vectors(self, texts: SearchedTexts, index: Path, rows: Rows | None = None) -> OwnVectors:
         """Return the vectors of all passages, in the folder ``index``, or only of ``rows``, in a folder beside it.
 
         Passages that any of these folders has are not encoded again.
@@ -165,7 +165,7 @@ class OwnEncoderSearch:
 
         The division gives numbers of any magnitude a place in 32 bits. :func:`_restore` multiplies the scores again.
         """
-        with progress(total=len(texts), unit="query", label="encode queries") as bar, bar.task(len(texts)):
+        with show_progress(total=len(texts), unit="query", label="encode queries") as bar, bar.task(len(texts)):
             vectors = self.encode_queries(texts, self.dim)
         zero_count = int((vectors == 0).all(axis=1).sum())
         if zero_count == len(texts) and zero_count:
@@ -200,10 +200,10 @@ def search_by_encoder(
             return dict(retriever.hits(texts.release, texts.corpus, folder, queries, top_k))
     encoder = OwnEncoderSearch(model, settings)
     with _index_folder(index) as folder:
-        vectors = encoder.stored(texts, folder)
+        vectors = encoder.store_vectors(texts, folder)
         query_vectors, exponents = encoder.query_vectors([text for _, text in queries])
         passages = texts.passages()
-        nearest_rows = nearest(vectors, query_vectors, passages, ["cpu"], top_k)
+        nearest_rows = nearest_with_ties(vectors, query_vectors, passages, ["cpu"], top_k)
         hits_by_query = {}
         for (query_id, _), exponent, (rows, scaled_scores) in zip(
             queries, exponents.tolist(), nearest_rows, strict=True
@@ -272,12 +272,12 @@ def rerank_by_object(
 
 
 def _score_by_reranker(
-    reranker: OwnModel, passages: Passages, groups: Sequence[Group], query_prompt: str
+    reranker: OwnModel, passages: CachedPassages, groups: Sequence[Group], query_prompt: str
 ) -> list[list[float]]:
     """Return a re-ranker's scores of each query's passages."""
     pair_count = sum(len(passage_ids) for _, passage_ids in groups)
     scores = []
-    with progress(total=pair_count, unit="pair", label="rerank") as bar:
+    with show_progress(total=pair_count, unit="pair", label="rerank") as bar:
         for query_text, passage_ids in groups:
             passage_texts = passages.texts(passages.rows(passage_ids).tolist())
             pairs = [(query_prompt + query_text, passage_text) for passage_text in passage_texts]
@@ -298,7 +298,7 @@ def _score_by_encoder(
         return [[] for _ in groups]
     scores = []
     with _index_folder(index) as folder:
-        vectors = encoder.stored(texts, folder, distinct_rows)
+        vectors = encoder.store_vectors(texts, folder, distinct_rows)
         query_vectors, exponents = encoder.query_vectors([query_text for query_text, _ in groups])
         for query_number, group_rows in enumerate(rows_by_group):
             passage_vectors = vectors.at(np.searchsorted(distinct_rows, group_rows))

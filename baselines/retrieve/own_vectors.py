@@ -19,7 +19,7 @@ from baselines.core.passages import Rows
 from baselines.retrieve.exact_search import BLOCK
 from baselines.retrieve.own_models import Numbers
 from baselines.retrieve.search_engines import Floats
-from builders.core.cache import FileEntry, describe, wrong_file
+from builders.core.cache import FileEntry, describe_file, wrong_file
 from builders.core.errors import InputError, log
 from builders.core.files import check_place, write_text
 from builders.core.folders import (
@@ -30,7 +30,7 @@ from builders.core.folders import (
     states_of_output,
     work_beside,
 )
-from builders.core.progress import progress
+from builders.core.progress import show_progress
 from builders.core.typed import read_json
 
 MANIFEST = "manifest.json"
@@ -205,7 +205,7 @@ def _encode_rows(
     rows_per_write = max(_TEXTS_PER_WRITE // texts_per_call, 1) * texts_per_call
     with (
         open(vectors_path, "ab") as file,
-        progress(total=len(rows), unit="text", label="encode", done=done_count) as bar,
+        show_progress(total=len(rows), unit="text", label="encode", done=done_count) as bar,
     ):
         file.truncate(done_count * row_bytes)  # a killed process may leave half of a vector
         for start in range(done_count, len(rows), rows_per_write):
@@ -229,7 +229,7 @@ def _write_manifest(
         "dim": about["dim"],
         "longest": longest_norm,
         "zeros": zero_count,
-        "file": msgspec.to_builtins(describe(work, _VECTORS_FILE, row_count)),
+        "file": msgspec.to_builtins(describe_file(work, _VECTORS_FILE, row_count)),
         "rows": chosen,
     }
     manifest["checksum"] = _checksum(manifest)

@@ -9,27 +9,27 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from baselines.bm25.bm25_index import Texts, search_columns
+from baselines.bm25.bm25_index import IndexedTexts, search_columns
 from baselines.bm25.engine_numba import NumbaIndex, open_index
-from baselines.core.passages import Passages, open_passages
+from baselines.core.passages import CachedPassages, open_passages
 from baselines.core.settings import ModelOptions, ModelSettings
 from baselines.measure.qrels import read_queries
 from baselines.retrieve import rerankers
 from baselines.retrieve.devices import Work
-from baselines.retrieve.exact_search import nearest
-from baselines.retrieve.families import resolve
+from baselines.retrieve.exact_search import nearest_with_ties
+from baselines.retrieve.families import resolve_settings
 from baselines.retrieve.hub_models import commit_of
-from baselines.retrieve.index_files import Index
+from baselines.retrieve.index_files import VectorIndex
 from baselines.retrieve.model_kinds import kind_of_scorer
-from baselines.retrieve.vector_index import Retriever, named, open_retriever
+from baselines.retrieve.vector_index import Retriever, name_hits, open_retriever
 from builders.core.errors import InputError, log
 from builders.core.folders import key_of, work_beside
 from builders.core.limits import usable_cores
 from builders.core.results import Report, Table
-from builders.core.sampling import draw
+from builders.core.sampling import draw_sample
 from builders.store.names import TESTED_SPLITS
 from builders.store.reader import Release
-from builders.store.runs import Run, probability, write_run
+from builders.store.runs import Run, sigmoid, write_run
 from builders.text.likeness import THRESHOLD, is_similar
 
 TRAIN = "train"
@@ -60,7 +60,7 @@ def open_question_model(
     revision: str = "",
     trust_remote_code: bool = False,
     similarity: str | None = None,
-) -> Retriever | rerankers.Reranker:
+) -> Retriever | rerankers.OpenReranker:
     """Return a re-ranker, or a dual-encoder with the settings of `run`.
 
     ``similarity`` is that of a dual-encoder. Raises :class:`InputError` for a model with sparse vectors or with several
@@ -82,20 +82,20 @@ def open_question_model(
         trust_remote_code=trust_remote_code,
         similarity=similarity,
     )
-    return open_retriever(resolve(model, options).settings, work, model_kind)
+    return open_retriever(resolve_settings(model, options).settings, work, model_kind)
 
 
-def score_question_pairs(model: Retriever | rerankers.Reranker, pairs: Sequence[tuple[str, str]]) -> list[float]:
+def score_question_pairs(model: Retriever | rerankers.OpenReranker, pairs: Sequence[tuple[str, str]]) -> list[float]:
     """Return the score of each pair of questions, from 0 to 1.
 
     For a dual-encoder with cosine similarity, the score is the cosine, and 0 if the cosine is negative. For a
     re-ranker, the score is the sigmoid of the logit: the probability that a cross-encoder predicts.
     """
     device = model.work.devices[0]
-    if isinstance(model, rerankers.Reranker):
+    if isinstance(model, rerankers.OpenReranker):
         # about() opens and checks the model. For example, a model whose scores change with the padding is refused.
-        model.about()
-        return [probability(logit) for logit in model.score(pairs, device)]
+        model.result_inputs()
+        return [sigmoid(logit) for logit in model.score(pairs, device)]
     # Each distinct question is encoded once.
     questions = list(dict.fromkeys(itertools.chain.from_iterable(pairs)))
     vectors = dict(zip(questions, model.encoder(device, "query").encode(questions), strict=True))
@@ -103,12 +103,12 @@ def score_question_pairs(model: Retriever | rerankers.Reranker, pairs: Sequence[
     for first, second in pairs:
         # cosines() compares a matrix with a vector. Here, the matrix has one row.
         second_as_matrix = vectors[second][np.newaxis]
-        pair_cosines = cosines(second_as_matrix, vectors[first])
+        pair_cosines = cosines_with(second_as_matrix, vectors[first])
         scores.append(pair_cosines[0])
     return scores
 
 
-def cosines(vectors: Floats, vector: Floats) -> list[float]:
+def cosines_with(vectors: Floats, vector: Floats) -> list[float]:
     """Return the cosines of n embeddings (16 bits, unit length) with ``vector``. Negative cosines become 0."""
     products = vectors.astype(np.float64) @ vector.astype(np.float64)
     # A product of rounded unit vectors may be slightly above 1.
@@ -128,7 +128,7 @@ class QuestionSplits:
     release: Release
     config: str
     by_split: dict[str, list[tuple[str, str]]]
-    train: Passages
+    train: CachedPassages
 
     @property
     def texts(self) -> dict[str, str]:
@@ -184,7 +184,7 @@ class _PairScorer:
         logits_by_group = rerankers.score_windows(self.job, groups, scores_folder, "match", queries_per_file)
         scores = {}
         for (question_id, train_ids), logits in zip(candidates.items(), logits_by_group, strict=True):
-            scores[question_id] = dict(zip(train_ids, map(probability, logits), strict=True))
+            scores[question_id] = dict(zip(train_ids, map(sigmoid, logits), strict=True))
         return scores
 
 
@@ -192,8 +192,8 @@ class _PairScorer:
 class _CosineScorer:
     """Score by the embeddings of a dual-encoder: of the training questions, and of the other questions by id."""
 
-    train: Passages
-    train_index: Index
+    train: CachedPassages
+    train_index: VectorIndex
     vectors: Mapping[str, Floats]
 
     def score(self, candidates: Candidates, name: str, queries_per_file: int | None = None) -> Scores:
@@ -201,14 +201,14 @@ class _CosineScorer:
         scores = {}
         for question_id, train_ids in candidates.items():
             candidate_vectors = train_vectors[self.train.rows(train_ids)]
-            question_cosines = cosines(candidate_vectors, self.vectors[question_id])
+            question_cosines = cosines_with(candidate_vectors, self.vectors[question_id])
             scores[question_id] = dict(zip(train_ids, question_cosines, strict=True))
         return scores
 
 
 def find_matches(
     questions: QuestionSplits,
-    model: Retriever | rerankers.Reranker,
+    model: Retriever | rerankers.OpenReranker,
     *,
     encoder: Retriever | None,
     out: Path,
@@ -229,11 +229,11 @@ def find_matches(
     texts = questions.texts
     job = None
     dual_encoder = encoder
-    if isinstance(model, rerankers.Reranker):
+    if isinstance(model, rerankers.OpenReranker):
         job = rerankers.PairJob(questions.release.path, questions.config, TRAIN, model)
     else:
         dual_encoder = model
-    word_index = open_index(Texts(questions.release, questions.config, TRAIN), None, usable_cores())
+    word_index = open_index(IndexedTexts(questions.release, questions.config, TRAIN), None, usable_cores())
     work_key = _work_key(questions, word_index, job, dual_encoder, model.work, top_k=top_k, max_length=max_length)
     with work_beside(out, work_key) as folder:
         # Find the candidates.
@@ -256,7 +256,7 @@ def find_matches(
         # Count the similar pairs, and measure the recall of the candidates.
         result = _count_pairs(questions, scores, line_count, threshold)
         if recall_sample:
-            sampled_ids = draw(texts, recall_sample, seed=0)
+            sampled_ids = draw_sample(texts, recall_sample, seed=0)
             all_train_ids = questions.train.ids(range(len(questions.train)))
             all_pairs = {question_id: all_train_ids for question_id in texts if question_id in sampled_ids}
             all_scores = scorer.score(all_pairs, f"all-{recall_sample}", queries_per_file=1)
@@ -293,10 +293,10 @@ def _work_key(
     release = questions.release
     scorer_key = None
     if job is not None:
-        scorer_key = job.reranker.about()
+        scorer_key = job.reranker.result_inputs()
     encoder_key = None
     if dual_encoder is not None:
-        encoder_key = [dual_encoder.about["fingerprint"], work.dtype]
+        encoder_key = [dual_encoder.result_inputs["fingerprint"], work.dtype]
     return key_of(
         {
             "model": scorer_key,
@@ -328,8 +328,8 @@ def _candidates_by_vectors(
     vectors: dict[str, Floats] = {}
     for split, split_questions in questions.by_split.items():
         split_vectors = dual_encoder.index(release, config, folder / f"embeddings-{split}", split).all()
-        nearest_rows = nearest(train_index, split_vectors, train, work.devices, top_k)
-        hits_by_question = named(nearest_rows, train, top_k)
+        nearest_rows = nearest_with_ties(train_index, split_vectors, train, work.devices, top_k)
+        hits_by_question = name_hits(nearest_rows, train, top_k)
         for (question_id, _), vector, hits in zip(split_questions, split_vectors, hits_by_question, strict=True):
             vectors[question_id] = vector
             candidates[question_id] = [train_id for train_id, _ in hits]

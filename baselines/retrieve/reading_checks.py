@@ -7,7 +7,7 @@ from sentence_transformers import CrossEncoder, MultiVectorEncoder
 from sentence_transformers.util import batch_to_device
 
 from baselines.core.settings import ModelSettings
-from baselines.retrieve.library_errors import opening
+from baselines.retrieve.library_errors import convert_library_errors
 from baselines.retrieve.model_prompts import prompt_of
 from builders.core.errors import InputError
 
@@ -36,7 +36,7 @@ def check_reading(model: Any, settings: ModelSettings) -> None:
     if is_cross_encoder:
         texts = [(text, text) for text in texts]
         tasks = [""]
-    with opening(f"{settings.name}: cannot read a text"), torch.no_grad():
+    with convert_library_errors(f"{settings.name}: cannot read a text"), torch.no_grad():
         model.eval()
         if not is_cross_encoder:
             model.get_embedding_dimension()  # fails if the model's files have a damaged number
@@ -113,7 +113,7 @@ def check_room_for_texts(model: Any, model_name: str) -> None:
         elif is_cross_encoder:
             inputs = [(SENTENCE, text) for text in inputs]
         token_ids = []
-        with opening(f"{model_name}: cannot read a text"):
+        with convert_library_errors(f"{model_name}: cannot read a text"):
             for one_input in inputs:
                 features = model.preprocess([one_input], prompt=prompt, **_task_option(task))
                 token_ids.append(torch.as_tensor(features["input_ids"]).flatten().tolist())

@@ -23,7 +23,7 @@ from baselines.core.model_options import (
     TruncateDim,
     TrustRemoteCode,
 )
-from builders.core.options import Again, AtLeastOne, Flags, Needs, Shown
+from builders.core.options import Again, AtLeastOne, Flags, Needs, Placeholder
 from builders.core.verbs import verb
 from builders.store.release_options import AnySplit, ReleasePath, RunPath, SetName
 
@@ -45,7 +45,7 @@ def rerank_run(
     top_k: TopK = 50,
     set: SetName = "main",
     kind: Literal["cross", "llm", "listwise", "dense", "static", "sparse", "multi-vector"] | None = None,
-    parallel: Annotated[AtLeastOne, Shown("N"), Needs("kind=listwise")] = 4,
+    parallel: Annotated[AtLeastOne, Placeholder("N"), Needs("kind=listwise")] = 4,
     family: Family | None = None,
     query_prompt: Annotated[QueryPrompt, Flags(("--query-prompt", "--prompt"))] | None = None,
     passage_prompt: PassagePrompt | None = None,

@@ -24,19 +24,19 @@ from typing import Any, ClassVar
 import numpy as np
 from sentence_transformers import CrossEncoder
 
-from baselines.core.passages import Passages, open_passages
+from baselines.core.passages import CachedPassages, open_passages
 from baselines.core.settings import NO_OPTIONS, ModelOptions, ModelSettings, Overrides
-from baselines.retrieve.devices import Work, moved, over_devices
+from baselines.retrieve.devices import Work, move_model, over_devices
 from baselines.retrieve.encoder import CrossScorer, TextEncoder
 from baselines.retrieve.hub_models import commit_of
 from baselines.retrieve.model_kinds import kind_of_reranker
-from baselines.retrieve.models import described, expect_no, open_cross, open_encoder
+from baselines.retrieve.models import describe_model, expect_no, open_cross, open_encoder
 from baselines.retrieve.reading_checks import check_reading, check_room_for_texts
-from baselines.retrieve.vector_index import resumed
+from baselines.retrieve.vector_index import resume_or_run
 from builders.core.endpoint import Endpoint
 from builders.core.errors import InputError, log
 from builders.core.jobs import LastResult
-from builders.core.progress import progress
+from builders.core.progress import show_progress
 from builders.core.reply_limits import in_daemon_threads
 from builders.core.shares import report_share
 from builders.store.reader import Release, open_release
@@ -59,7 +59,7 @@ _ORDER_INSTRUCTION = "按照与问题的相关程度，把下面的段落从最�
 
 
 @dataclass(frozen=True)
-class Reranker(abc.ABC):
+class OpenReranker(abc.ABC):
     """A model that scores (query, passage) pairs. A higher score means a better answer."""
 
     settings: ModelSettings
@@ -67,7 +67,7 @@ class Reranker(abc.ABC):
     kind: ClassVar[str]
 
     @abc.abstractmethod
-    def about(self) -> dict[str, Any]:
+    def result_inputs(self) -> dict[str, Any]:
         """Return everything that affects the scores, as JSON values. Open a local model for its fingerprint."""
 
     @abc.abstractmethod
@@ -78,7 +78,7 @@ class Reranker(abc.ABC):
         """
 
 
-class Cross(Reranker):
+class CrossEncoderReranker(OpenReranker):
     """A cross-encoder. Its scores are logits, which rank passages as ``CrossEncoder.predict`` does."""
 
     kind = "cross"
@@ -86,9 +86,9 @@ class Cross(Reranker):
     def open_model(self) -> CrossEncoder:
         return open_cross(self.settings)
 
-    def about(self) -> dict[str, Any]:
+    def result_inputs(self) -> dict[str, Any]:
         model = self.open_model()
-        description = {"kind": self.kind, **described(self.settings, model, self.work.dtype)}
+        description = {"kind": self.kind, **describe_model(self.settings, model, self.work.dtype)}
         if self.kind == "llm":
             description["template"] = model[0].processor.chat_template
         return description
@@ -101,13 +101,13 @@ class Cross(Reranker):
 
 
 @LastResult
-def _open_scorer(reranker: Cross, device: str) -> CrossScorer:
+def _open_scorer(reranker: CrossEncoderReranker, device: str) -> CrossScorer:
     """Return the re-ranker's scorer on a device. A process opens the model once."""
-    model = moved(reranker.open_model(), device, reranker.work.dtype)
+    model = move_model(reranker.open_model(), device, reranker.work.dtype)
     return CrossScorer(model, tokens=reranker.work.batch_tokens, tokenizers=reranker.work.tokenizers)
 
 
-class LanguageModel(Cross):
+class LanguageModel(CrossEncoderReranker):
     """A language model. A score is the logit of yes minus the logit of no."""
 
     kind = "llm"
@@ -181,12 +181,12 @@ def _first_content(role: str, default: str = "") -> str:
     return f"({contents} + [{default}]) | first"
 
 
-class Listwise(Reranker):
+class ListwiseReranker(OpenReranker):
     """A model behind an endpoint, which sorts the passages of a query."""
 
     kind = "listwise"
 
-    def about(self) -> dict[str, Any]:
+    def result_inputs(self) -> dict[str, Any]:
         expect_no(self.settings, "a model behind an endpoint", "revision", "max_length", "trust_remote_code")
         return {
             "kind": self.kind,
@@ -282,10 +282,14 @@ QUERIES_PER_FILE = 256  # queries whose scores are saved in one file
 ENDPOINT_QUERIES_PER_FILE = 16
 
 
-def open_reranker(settings: ModelSettings, work: Work, kind: str = "") -> Reranker:
+def open_reranker(settings: ModelSettings, work: Work, kind: str = "") -> OpenReranker:
     """Return a model's re-ranker. The model's files determine an empty ``kind``. Raises :class:`InputError`."""
     # Other kinds of models have vectors, by which `run` searches.
-    kinds: dict[str, type[Cross | Listwise]] = {"cross": Cross, "llm": LanguageModel, "listwise": Listwise}
+    kinds: dict[str, type[CrossEncoderReranker | ListwiseReranker]] = {
+        "cross": CrossEncoderReranker,
+        "llm": LanguageModel,
+        "listwise": ListwiseReranker,
+    }
     reranker_kind = kind or kind_of_reranker(settings)
     if reranker_kind not in kinds:
         raise InputError(f"--kind {reranker_kind}: expected {', '.join(kinds)}, or a kind that `run` searches by")
@@ -299,7 +303,7 @@ class PairJob:
     release: Path
     corpus: str
     split: str
-    reranker: Reranker
+    reranker: OpenReranker
 
 
 def pair_job(
@@ -339,7 +343,7 @@ def endpoint_work(parallel: int = 4) -> Work:
     return Work(("cpu",), "fp32", parallel=parallel)
 
 
-def _open_passages(job: PairJob) -> Passages:
+def _open_passages(job: PairJob) -> CachedPassages:
     return open_passages(open_release(job.release), job.corpus, split=job.split)
 
 
@@ -387,7 +391,7 @@ def score_windows(
     results = over_devices(_score_window, tasks, job.reranker.work.devices)
     scores: list[list[float]] = []
     try:
-        with progress(total=pair_count, unit="pair", label=label, done=done_count) as bar:
+        with show_progress(total=pair_count, unit="pair", label=label, done=done_count) as bar:
             for window_scores in bar.follow(results, unscored_counts):
                 scores += window_scores
     finally:
@@ -418,11 +422,11 @@ def _score_window(task: _WindowTask, device: str) -> list[list[float]]:
             rounded_scores.append([float(f"{score:.9g}") for score in group_scores])
         return rounded_scores
 
-    return resumed(scores_path, list[list[float]], is_complete, compute_scores)
+    return resume_or_run(scores_path, list[list[float]], is_complete, compute_scores)
 
 
 @LastResult
-def _open_encoders(reranker: Reranker, device: str) -> tuple[TextEncoder, TextEncoder]:
+def _open_encoders(reranker: OpenReranker, device: str) -> tuple[TextEncoder, TextEncoder]:
     """Return the query encoder and the passage encoder of a dual-encoder. A process opens the model once."""
     work = reranker.work
     model = open_encoder(reranker.settings, device, work.dtype)
@@ -431,7 +435,7 @@ def _open_encoders(reranker: Reranker, device: str) -> tuple[TextEncoder, TextEn
     return query_encoder, passage_encoder
 
 
-def similarities(job: PairJob, device: str, query_groups: Sequence[Group]) -> list[list[float]]:
+def query_similarities(job: PairJob, device: str, query_groups: Sequence[Group]) -> list[list[float]]:
     """Return the similarity (cosine or dot product) of each query to each of its passages, by a dual-encoder.
 
     The corpus must have every passage. A passage of several queries is encoded once.

@@ -13,7 +13,7 @@ Vectors = npt.NDArray[Any]  # 16-bit or 32-bit floats, shape (texts, dimensions)
 Floats = npt.NDArray[np.float32]
 
 
-class Engine(abc.ABC):
+class SearchEngine(abc.ABC):
     """Find the best passages of every query, block by block. The choice among equal scores is undefined."""
 
     @abc.abstractmethod
@@ -29,13 +29,13 @@ class Engine(abc.ABC):
         """Return the best (scores, rows) so far, best first, shape (queries, count). Empty places have -inf and -1."""
 
 
-class FaissEngine(Engine):
+class FaissEngine(SearchEngine):
     """FAISS's exhaustive search in 32 bits. A GPU needs FAISS's GPU build (extra ``gpu``)."""
 
     def __init__(self, query_vectors: Vectors, candidate_count: int, device: str = "cpu") -> None:
         import faiss
 
-        self._queries = widened(query_vectors)
+        self._queries = widen_embeddings(query_vectors)
         self._heap = faiss.ResultHeap(len(query_vectors), candidate_count, keep_max=True)
         self._gpu_resources: Any = None
         # FAISS's CPU build lacks the class.
@@ -46,7 +46,7 @@ class FaissEngine(Engine):
             self._device_number = int(device.rpartition(":")[2])
 
     def prepare(self, block: Vectors) -> Floats:
-        return widened(block)
+        return widen_embeddings(block)
 
     def add(self, first_row: int, block: Floats) -> None:
         import faiss
@@ -73,7 +73,7 @@ class FaissEngine(Engine):
         return scores, rows
 
 
-def widened(block: Vectors) -> Floats:
+def widen_embeddings(block: Vectors) -> Floats:
     """Convert embeddings to 32 bits. PyTorch, if it is loaded, takes a tenth of NumPy's time."""
     contiguous_block = np.ascontiguousarray(block)
     # This module must not import PyTorch, which takes seconds.

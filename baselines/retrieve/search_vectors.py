@@ -102,13 +102,13 @@ def search_vectors(
 
     # Now the model libraries, whose import takes seconds.
     from baselines.core.passages import open_passages, sample_rows
-    from baselines.core.run_manifest import describe_search, manifest_path, record, write_manifest
+    from baselines.core.run_manifest import describe_run, describe_search, manifest_path, write_manifest
     from baselines.measure.qrels import read_queries
     from baselines.retrieve.dense import encoding_model, expect_model
     from baselines.retrieve.devices import devices_of, dtype_of
     from baselines.retrieve.encoder import TextEncoder, encode_queries
-    from baselines.retrieve.exact_search import nearest
-    from baselines.retrieve.vector_index import named
+    from baselines.retrieve.exact_search import nearest_with_ties
+    from baselines.retrieve.vector_index import name_hits
 
     # Open the passages' embeddings, and open or compute the queries' embeddings.
     passage_vectors = open_vectors(passages)
@@ -136,15 +136,15 @@ def search_vectors(
     corpus = open_passages(opened_release, configs.corpus)
     if sample:
         passage_vectors = replace(passage_vectors, chosen=sample_rows(opened_release, configs.corpus, sample))
-    nearest_rows = nearest(passage_vectors, query_vectors, corpus, devices, top_k, engine or "")
+    nearest_rows = nearest_with_ties(passage_vectors, query_vectors, corpus, devices, top_k, engine or "")
     query_ids = [query_id for query_id, _ in query_rows]
-    ranked_hits = zip(query_ids, named(nearest_rows, corpus, top_k), strict=True)
+    ranked_hits = zip(query_ids, name_hits(nearest_rows, corpus, top_k), strict=True)
 
     # Describe the search in the run's manifest.
     precisions = {"passages": passage_vectors.precision, "queries": query_precision, "search": "fp32"}
     search_record = describe_search(opened_release, kind="dense", set_name=set, split=split, top_k=top_k)
     search_record |= {"index": "exact", "sample": sample, "precision": precisions}
-    manifest = record(passage_vectors.manifest["model"], search_record)
+    manifest = describe_run(passage_vectors.manifest["model"], search_record)
     if out is None:
         hits_by_query = {query_id: best_first(hits) for query_id, hits in ranked_hits}
         return Run.in_memory("search", hits_by_query, manifest)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from baselines.core.passages import open_passages
-from baselines.core.run_manifest import describe_search, record, tag_of, write_manifest
+from baselines.core.run_manifest import describe_run, describe_search, tag_of, write_manifest
 from baselines.core.settings import ModelOptions, ModelSettings
 from baselines.measure.qrels import read_queries
 from baselines.retrieve import families, model_kinds, rerankers, vector_index
@@ -28,7 +28,7 @@ Groups = Sequence[tuple[str, list[str]]]  # text of a query, ids of the passages
 
 
 @dataclass(frozen=True)
-class Rescored:
+class RescoredRun:
     """The result of :func:`rescore_run`.
 
     Attributes:
@@ -71,7 +71,7 @@ def rescore_run(
     top_k: int,
     out: Path | None = None,
     index: Path | None = None,
-) -> Rescored:
+) -> RescoredRun:
     """Re-rank the ``top_k`` best passages of every query of a run. Write ``out`` and its manifest, unless it is None.
 
     Args:
@@ -142,12 +142,12 @@ def rescore_run(
         if out is None:
             hits_by_query = {query_id: best_first(query_hits) for query_id, query_hits in hits}
             run = Run.in_memory(shown_name(model), hits_by_query, scorer.record)
-            return Rescored(run, scorer.record, cost)
+            return RescoredRun(run, scorer.record, cost)
         line_count = write_run(out, hits, tag=scorer.tag)
     manifest = write_manifest(out, scorer.record, scorer.tag, len(groups), line_count)
     precision = manifest["model"].get("computed_in", "unknown (endpoint)")
     log.info("%s: %d lines for %d queries; %s; precision: %s", out, line_count, len(groups), cost, precision)
-    return Rescored(Run(out), manifest, cost)
+    return RescoredRun(Run(out), manifest, cost)
 
 
 def _distinct_passages(run: Run) -> dict[str, list[str]]:
@@ -214,7 +214,7 @@ def _pair_scorer(
         scores = rerankers.score_windows(job, query_groups, folder, "rerank", queries_per_file)
         return scores, f"{pair_count:,} pairs scored"
 
-    run_record = record(job.reranker.about(), search_record | {"pairs_scored": pair_count})
+    run_record = describe_run(job.reranker.result_inputs(), search_record | {"pairs_scored": pair_count})
     return _Scorer(run_record, kind, score, options)
 
 

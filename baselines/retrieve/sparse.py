@@ -29,15 +29,15 @@ from sentence_transformers import SparseEncoder
 from sentence_transformers.sparse_encoder.modules import SpladePooling
 from sentence_transformers.util import select_max_active_dims
 
-from baselines.core.passages import Passages, Rows
-from baselines.retrieve.encoder import Side, encode_queries, unit_length
-from baselines.retrieve.index_files import Index
+from baselines.core.passages import CachedPassages, Rows
+from baselines.retrieve.encoder import EncoderSide, encode_queries, unit_length
+from baselines.retrieve.index_files import VectorIndex
 from baselines.retrieve.model_kinds import kind_of_model
-from baselines.retrieve.models import expect_no, finished, open_as
+from baselines.retrieve.models import expect_no, finish_encoder, open_as
 from baselines.retrieve.search_engines import Floats
-from baselines.retrieve.vector_index import Arrays, Best, Retriever, Scores
+from baselines.retrieve.vector_index import Arrays, BestHits, Retriever, Scores
 from builders.core.errors import InputError
-from builders.core.progress import progress
+from builders.core.progress import show_progress
 from builders.core.shares import report_share
 
 _LARGEST_WEIGHT = 2.0**50  # 32 bits hold 2**127, and a text has fewer than 2**20 weights
@@ -45,7 +45,7 @@ _LARGEST_WEIGHT = 2.0**50  # 32 bits hold 2**127, and a text has fewer than 2**2
 SparseVectors = tuple[Rows, Rows, Floats]
 
 
-class SparseSide(Side):
+class SparseSide(EncoderSide):
     """The query or passage encoder of a sparse model."""
 
     problem = "the model's weights are not all finite"
@@ -102,7 +102,7 @@ class _Lists(NamedTuple):
     weights: Floats
 
 
-class Sparse(Retriever):
+class SparseRetriever(Retriever):
     kind = "sparse 2"
     side = SparseSide
 
@@ -115,7 +115,7 @@ class Sparse(Retriever):
             raise InputError(
                 "is no sparse encoder; expected a SparseEncoder or a masked language model", path=self.settings.name
             )
-        return finished(model, self.settings)
+        return finish_encoder(model, self.settings)
 
     def arrays(self, encodings: SparseVectors) -> Arrays:
         """Return the arrays of an inverted index: the dimensions in use, the limits of each dimension's list, and all
@@ -131,7 +131,7 @@ class Sparse(Retriever):
             "/weights": weights[order],
         }
 
-    def pair_scores(self, index: Index, query_encodings: SparseVectors, rows: Rows) -> Scores:
+    def pair_scores(self, index: VectorIndex, query_encodings: SparseVectors, rows: Rows) -> Scores:
         query_numbers, dims, weights = query_encodings
         query_limits = np.searchsorted(query_numbers, np.arange(len(rows) + 1))
         chunk_rows = index.manifest["shard_rows"]
@@ -151,14 +151,14 @@ class Sparse(Retriever):
         return scores
 
     def search_index(
-        self, index: Index, passages: Passages, query_texts: Sequence[str], top_k: int
+        self, index: VectorIndex, passages: CachedPassages, query_texts: Sequence[str], top_k: int
     ) -> Iterator[tuple[Rows, Scores]]:
         query_encoder = self.encoder(self.work.devices[0], "query")
         query_numbers, dims, weights = encode_queries(query_encoder, query_texts)
         query_limits = np.searchsorted(query_numbers, np.arange(len(query_texts) + 1))
-        best = Best(len(query_texts), top_k)
+        best = BestHits(len(query_texts), top_k)
         chunk_rows = index.manifest["shard_rows"]
-        with progress(total=len(passages), unit="passage", label="search") as bar:
+        with show_progress(total=len(passages), unit="passage", label="search") as bar:
             for chunk_number, chunk in enumerate(index.chunks):
                 lists = _read_lists(index, chunk)
                 chunk_start = chunk_number * chunk_rows
@@ -172,7 +172,7 @@ class Sparse(Retriever):
         return iter(best)
 
 
-def _read_lists(index: Index, chunk: str) -> _Lists:
+def _read_lists(index: VectorIndex, chunk: str) -> _Lists:
     """Memory-map the inverted index of a chunk."""
     dims, starts, rows, weights = index.arrays(chunk, "/dims", "/starts", "/rows", "/weights")
     return _Lists(dims, starts, rows, weights)

@@ -15,9 +15,9 @@ scores and their rows. Two steps are less than plain:
       top 2            9, 7          12, 40
       ===============  ============  ==========
 
-- The top k of a block (:func:`top`). ``torch.topk`` of wide rows is slow, so the columns are divided into groups, and
-  only the maximum of each group is compared at first. A group whose maximum is not among the k largest maxima cannot
-  have one of the k best scores, because k scores in other groups are at least as high. Approximate top-k on TPUs
+- The top k of a block (:func:`fast_topk`). ``torch.topk`` of wide rows is slow, so the columns are divided into groups,
+  and only the maximum of each group is compared at first. A group whose maximum is not among the k largest maxima
+  cannot have one of the k best scores, because k scores in other groups are at least as high. Approximate top-k on TPUs
   begins in the same way, but keeps only the maxima (Chern et al., TPU-KNN, 2022). For k = 2 and groups of 3 columns:
 
       groups   | 1 2 9 | 3 3 3 | 8 7 0 | 2 0 1 |
@@ -30,7 +30,7 @@ from typing import Any
 import torch
 
 from baselines.core.passages import Rows
-from baselines.retrieve.search_engines import Engine, Floats, Vectors
+from baselines.retrieve.search_engines import Floats, SearchEngine, Vectors
 
 SCORES = 1 << 26  # scores in a device's memory: 268 MB in 32 bits
 _GROUP_COLUMNS = 32  # columns per group in top()
@@ -38,7 +38,7 @@ _GROUP_COLUMNS = 32  # columns per group in top()
 _FEWEST_GROUPS_PER_HIT = 2
 
 
-class TorchEngine(Engine):
+class TorchEngine(SearchEngine):
     """Matrix products and top-k by PyTorch, in 32 bits.
 
     A GPU multiplies 16-bit numbers and adds the products in 32 bits, because multiplying 32-bit numbers takes fifteen
@@ -71,7 +71,7 @@ class TorchEngine(Engine):
             for first_query in range(0, len(self._queries), queries_per_step):
                 step = slice(first_query, first_query + queries_per_step)
                 products = torch.mm(self._queries[step], passages.T, **self._product_options)
-                block_scores, block_rows = top(products, count)
+                block_scores, block_rows = fast_topk(products, count)
                 self._merge_best(step, block_scores, block_rows + first_row)
 
     def best(self) -> tuple[Floats, Rows]:
@@ -88,7 +88,7 @@ class TorchEngine(Engine):
         self._best_rows[step] = rows.gather(1, best_columns)
 
 
-def top(scores: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+def fast_topk(scores: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the same as ``torch.topk(scores, k)`` of a matrix, but faster.
 
     The k best scores of a row lie in the k groups of columns with the highest maxima, so only these groups are

@@ -22,16 +22,16 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import structs
 
-from baselines.core.passages import Passages, Rows, first_fault, open_passages
+from baselines.core.passages import CachedPassages, Rows, first_fault, open_passages
 from baselines.core.settings import ModelSettings
 from baselines.measure.qrels import read_queries
-from baselines.retrieve.devices import Work, moved, over_devices
-from baselines.retrieve.encoder import Side, encode_queries
+from baselines.retrieve.devices import Work, move_model, over_devices
+from baselines.retrieve.encoder import EncoderSide, encode_queries
 from baselines.retrieve.hub_models import commit_of
-from baselines.retrieve.index_files import MANIFEST, NAME, File, Halves, Index, chunk_name, longest_vector
+from baselines.retrieve.index_files import MANIFEST, NAME, Halves, IndexFile, VectorIndex, chunk_name, longest_vector
 from baselines.retrieve.model_kinds import kind_of_model
-from baselines.retrieve.models import described, settings_in_use
-from builders.core.cache import describe
+from baselines.retrieve.models import describe_model, settings_in_use
+from builders.core.cache import describe_file
 from builders.core.errors import InputError, log
 from builders.core.exit_codes import raise_if_stopped
 from builders.core.files import check_place, new_file, write_text
@@ -44,7 +44,7 @@ from builders.core.folders import (
     work_beside,
 )
 from builders.core.jobs import LastResult
-from builders.core.progress import progress
+from builders.core.progress import show_progress
 from builders.core.typed import read_json
 from builders.store.reader import Release, open_release
 from builders.store.runs import Hit, best_first
@@ -69,7 +69,7 @@ class Retriever(abc.ABC):
     settings: ModelSettings
     work: Work
     kind: ClassVar[str]  # with the version of the index's format, if greater than 1
-    side: ClassVar[type[Side]]
+    side: ClassVar[type[EncoderSide]]
 
     @abc.abstractmethod
     def open_model(self) -> Any:
@@ -80,7 +80,7 @@ class Retriever(abc.ABC):
         """Return a chunk's arrays by the ends of the file names. ``encodings`` is the result of ``side.encode``."""
 
     @abc.abstractmethod
-    def pair_scores(self, index: Index, query_encodings: Any, rows: Rows) -> npt.NDArray[Any]:
+    def pair_scores(self, index: VectorIndex, query_encodings: Any, rows: Rows) -> npt.NDArray[Any]:
         """Return the same scores as :meth:`search_index` for the given rows of an index, shape (queries, n).
 
         ``query_encodings`` is the result of ``side.encode``. Row -1 and passages that a search never returns, for
@@ -89,7 +89,7 @@ class Retriever(abc.ABC):
 
     @abc.abstractmethod
     def search_index(
-        self, index: Index, passages: Passages, query_texts: Sequence[str], top_k: int
+        self, index: VectorIndex, passages: CachedPassages, query_texts: Sequence[str], top_k: int
     ) -> Iterator[tuple[Rows, npt.NDArray[Any]]]:
         """Yield (rows, scores) of each query's ``top_k`` best passages and of passages that tie with the last.
 
@@ -101,10 +101,10 @@ class Retriever(abc.ABC):
         return {}
 
     @functools.cached_property
-    def about(self) -> dict[str, Any]:
+    def result_inputs(self) -> dict[str, Any]:
         """Everything about the model that affects results: its name, fingerprint, precision and settings (JSON)."""
         model = self.open_model()
-        description = described(self.settings, model, self.work.dtype)
+        description = describe_model(self.settings, model, self.work.dtype)
         description["similarity"] = model.similarity_fn_name
         description.update(self.size(model))
         description["used"] = settings_in_use(model)
@@ -120,7 +120,7 @@ class Retriever(abc.ABC):
 
     def encoder(self, device: str, task: str) -> Any:
         """Open the model's encoder for a task (query or document) on a device."""
-        model = moved(self.open_model(), device, self.work.dtype)
+        model = move_model(self.open_model(), device, self.work.dtype)
         return self.side(model, task, self.batch_tokens, self.work.tokenizers)
 
     def index(
@@ -132,7 +132,7 @@ class Retriever(abc.ABC):
         chunk_rows: int | None = None,
         chosen_rows: Sequence[int] | None = None,
         again: bool = False,
-    ) -> Index:
+    ) -> VectorIndex:
         """Build the index of a split in the directory ``out``. The split ``corpus`` has passages, other splits queries.
 
         An existing index of the same release, model and settings is reused. An interrupted build resumes.
@@ -163,7 +163,7 @@ class Retriever(abc.ABC):
         known_states = states_of_output(out, MANIFEST)
         with work_beside(out, key_of(manifest), wait=True) as work_folder:
             # Return an index of an earlier, equal call. Replace a damaged index, but no directory of other origin.
-            earlier_index = Index.read(out) if (out / MANIFEST).exists() else None
+            earlier_index = VectorIndex.read(out) if (out / MANIFEST).exists() else None
             if earlier_index is None or not _is_of(earlier_index, {"rows": None, **manifest}):
                 expect_known_output(out, MANIFEST, known_states)
             elif not again:
@@ -191,11 +191,11 @@ class Retriever(abc.ABC):
             write_text(work_folder / MANIFEST, json.dumps(manifest, indent=1, sort_keys=True) + "\n")
             replace_directory(work_folder, out)
         log.info("%s: %d rows; precision: %s", out, len(rows), self.work.dtype)
-        return Index.read(out)
+        return VectorIndex.read(out)
 
-    def _run_tasks(self, tasks: Sequence["_ChunkTask"]) -> list[File]:
+    def _run_tasks(self, tasks: Sequence["_ChunkTask"]) -> list[IndexFile]:
         """Encode the chunks on all devices. Return their files, in order."""
-        files: list[File] = []
+        files: list[IndexFile] = []
         try:
             # Chunks of an interrupted build are verified quickly, so they are no measure of the speed.
             rows_to_encode = []
@@ -205,7 +205,7 @@ class Retriever(abc.ABC):
             all_rows = sum(len(task.rows) for task in tasks)
             finished_rows = all_rows - sum(rows_to_encode)
             encoded_chunks = over_devices(_encode_chunk, tasks, self.work.devices)
-            with progress(total=all_rows, unit="row", label="encode", done=finished_rows) as bar:
+            with show_progress(total=all_rows, unit="row", label="encode", done=finished_rows) as bar:
                 for chunk_files in bar.follow(encoded_chunks, rows_to_encode):
                     files += chunk_files
         finally:  # also after an error, because the model's files may change before the next call
@@ -215,7 +215,7 @@ class Retriever(abc.ABC):
     def _stored_parts(self, release: Release, config: str, index_folder: Path) -> list[Path]:
         """Return the folders with vectors of some passages that :meth:`scores` has written beside an index."""
         # Other kinds of models have several arrays with limits of their own.
-        if "dim" not in self.about:
+        if "dim" not in self.result_inputs:
             return []
         part_folders = sorted(_parts_of(index_folder).glob("*"))
         intact_folders = [index.path for index in self._intact_indexes(part_folders, release, config)]
@@ -225,7 +225,7 @@ class Retriever(abc.ABC):
 
     def _origin(self, release: Release, config: str, split: str) -> dict[str, Any]:
         """Return the manifest of an index without the entries for rows and files."""
-        about = self.about
+        about = self.result_inputs
         # Settings in use change with the fingerprint, and the others have entries of their own.
         not_of_model = ("similarity", "dim", "used")
         origin = {
@@ -296,12 +296,12 @@ class Retriever(abc.ABC):
             group_scores.append([_shortest_decimal(score) for score in line[:group_size]])
         return group_scores, len(new_rows)
 
-    def _intact_indexes(self, index_folders: Iterable[Path], release: Release, config: str) -> Iterator[Index]:
+    def _intact_indexes(self, index_folders: Iterable[Path], release: Release, config: str) -> Iterator[VectorIndex]:
         """Yield the intact indexes of this model and corpus. A damaged index is skipped, with a warning."""
         origin = self._origin(release, config, "corpus")
         for folder in index_folders:
             try:
-                index = Index.read(folder)
+                index = VectorIndex.read(folder)
                 if not _is_of(index, origin):
                     continue
                 fault = index.fault()
@@ -313,7 +313,7 @@ class Retriever(abc.ABC):
                 yield index
 
     def search(
-        self, release: Release, config: str, index: Index, query_texts: Sequence[str], top_k: int
+        self, release: Release, config: str, index: VectorIndex, query_texts: Sequence[str], top_k: int
     ) -> Iterator[list[Hit]]:
         """Yield each query's ``top_k`` best passages, by falling score, then by corpus id.
 
@@ -321,7 +321,7 @@ class Retriever(abc.ABC):
         """
         passages = open_passages(release, config)
         if query_texts:
-            yield from named(self.search_index(index, passages, query_texts, top_k), passages, top_k)
+            yield from name_hits(self.search_index(index, passages, query_texts, top_k), passages, top_k)
 
     def hits(
         self, release: Release, config: str, index_folder: Path, queries: Sequence[tuple[str, str]], top_k: int
@@ -354,7 +354,7 @@ def open_retriever(settings: ModelSettings, work: Work, kind: str = "") -> Retri
     return retriever_class(structs.replace(settings, revision=commit), work)
 
 
-def _is_of(index: Index, origin: dict[str, Any]) -> bool:
+def _is_of(index: VectorIndex, origin: dict[str, Any]) -> bool:
     """True if the manifest's fields equal those of ``origin``. The commits of the models may differ."""
     recorded_origin = {key: index.manifest.get(key) for key in origin}
     return _without_commit(recorded_origin) == _without_commit(origin)
@@ -375,7 +375,7 @@ def _load_stored_vectors(index_folders: Sequence[Path], chunk_rows: Rows) -> tup
     is_stored = np.zeros(len(chunk_rows), bool)
     vectors: Halves = np.zeros((len(chunk_rows), 0), np.float16)
     for folder in index_folders:
-        index = Index.read(folder)
+        index = VectorIndex.read(folder)
         if not vectors.shape[1]:  # the first index has the number of dimensions
             vectors = np.zeros((len(chunk_rows), index.dim), np.float16)
         positions, is_in_index = _find_rows(_rows_of(index), chunk_rows)
@@ -398,7 +398,7 @@ def _find_rows(sorted_rows: Rows, wanted_rows: Rows) -> tuple[Rows, npt.NDArray[
     return positions, sorted_rows[positions] == wanted_rows
 
 
-def _rows_of(index: Index) -> Rows:
+def _rows_of(index: VectorIndex) -> Rows:
     """Return the corpus rows in an index, in ascending order."""
     listed_rows = index.manifest.get("rows")
     if listed_rows is None:
@@ -439,7 +439,7 @@ class _ChunkTask:
     stored_folders: list[Path]
 
 
-def _encode_chunk(task: _ChunkTask, device: str) -> list[File]:
+def _encode_chunk(task: _ChunkTask, device: str) -> list[IndexFile]:
     """Encode one chunk and return the chunk's files. A chunk that an interrupted build finished is reused."""
     release = open_release(task.release_path)
     work_folder = task.path.parent
@@ -449,7 +449,7 @@ def _encode_chunk(task: _ChunkTask, device: str) -> list[File]:
         encoder = _encoder_of(task.retriever, device, side)
         return encoder.encode(_read_texts(release, task.config, task.split, rows))
 
-    def write_chunk() -> list[File]:
+    def write_chunk() -> list[IndexFile]:
         chunk_rows = np.asarray(task.rows)
         is_stored, encodings = _load_stored_vectors(task.stored_folders, chunk_rows)
         if not is_stored.any():
@@ -462,10 +462,10 @@ def _encode_chunk(task: _ChunkTask, device: str) -> list[File]:
         log.info("%s is done", task.path.name)
         return files
 
-    def is_intact(files: list[File]) -> bool:
+    def is_intact(files: list[IndexFile]) -> bool:
         return bool(files) and not first_fault(work_folder, files)
 
-    return resumed(_note_of(task.path), list[File], is_intact, write_chunk)
+    return resume_or_run(_note_of(task.path), list[IndexFile], is_intact, write_chunk)
 
 
 def _note_of(chunk_path: Path) -> Path:
@@ -478,16 +478,16 @@ def _encoder_of(retriever: Retriever, device: str, task: str) -> Any:
     return retriever.encoder(device, task)
 
 
-def _save_array(folder: Path, file_name: str, array: npt.NDArray[Any]) -> File:
+def _save_array(folder: Path, file_name: str, array: npt.NDArray[Any]) -> IndexFile:
     path = folder / file_name
     path.parent.mkdir(exist_ok=True)
     with new_file(path) as temporary_path, open(temporary_path, "wb") as stream:
         np.save(stream, array)
-    entry = structs.asdict(describe(folder, file_name, len(array)))
-    return File(**entry, longest=_ROUNDED_UP * longest_vector(array))
+    entry = structs.asdict(describe_file(folder, file_name, len(array)))
+    return IndexFile(**entry, longest=_ROUNDED_UP * longest_vector(array))
 
 
-def resumed(
+def resume_or_run(
     note_path: Path, result_type: type[Made], is_right: Callable[[Made], bool], make_result: Callable[[], Made]
 ) -> Made:
     """Return the result that an interrupted job has written, or make and write the result.
@@ -507,7 +507,7 @@ def resumed(
     return result
 
 
-class Best:
+class BestHits:
     """Collect each query's ``top_k`` best passages chunk by chunk, and passages within ``slack`` of the last score.
 
     Args:
@@ -542,8 +542,8 @@ class Best:
         return iter(self._hits)
 
 
-def named(
-    rows_and_scores: Iterable[tuple[Rows, npt.NDArray[Any]]], passages: Passages, top_k: int
+def name_hits(
+    rows_and_scores: Iterable[tuple[Rows, npt.NDArray[Any]]], passages: CachedPassages, top_k: int
 ) -> Iterator[list[Hit]]:
     """Convert each query's (rows, scores) to its ``top_k`` best hits, by falling score, then by corpus id."""
     for rows, scores in rows_and_scores:

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from baselines.core.passages import Passages
-from baselines.measure.measures import PAPER, official
+from baselines.core.passages import CachedPassages
+from baselines.measure.measures import PAPER, official_figures
 from baselines.measure.qrels import Qrels
 from baselines.train.recipe import Recipe
 from baselines.train.training_pairs import read_positives
@@ -103,12 +103,12 @@ class RerankedRun:
             hits = sorted((-next(scores), passage_id) for passage_id in passage_texts)
             rankings[query_id] = [passage_id for _, passage_id in hits]
         grades = {query_id: dict.fromkeys(passage_ids, 1) for query_id, passage_ids in self.positive_ids.items()}
-        measures = official(rankings, Qrels("dev sample", grades))
+        measures = official_figures(rankings, Qrels("dev sample", grades))
         return {name: measures[name] for name in PAPER.values()}
 
 
 def draw_dev_sample(
-    release: Release, recipe: Recipe, passages: Passages, run: Path | None, *, on_cpu: bool = False
+    release: Release, recipe: Recipe, passages: CachedPassages, run: Path | None, *, on_cpu: bool = False
 ) -> SampledPassages | RerankedRun | None:
     """Return the dev sample for a recipe, or None if the training is not evaluated. Missing data is logged.
 
@@ -154,7 +154,7 @@ def draw_dev_sample(
 
 
 def _read_candidates(
-    run: Path, queries: dict[str, str], positive_ids: dict[str, set[str]], passages: Passages, pair_tokens: int
+    run: Path, queries: dict[str, str], positive_ids: dict[str, set[str]], passages: CachedPassages, pair_tokens: int
 ) -> RerankedRun | None:
     """Read the top passages of each query in a run. Return None, with a warning, if the run has none of the queries."""
     rankings = read_run(run).rankings

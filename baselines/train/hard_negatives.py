@@ -15,15 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from baselines.core.passages import Passages
+from baselines.core.passages import CachedPassages
 from baselines.measure.qrels import Qrels, read_queries
 from builders.core.errors import InputError, log
 from builders.core.files import atomic_text
-from builders.core.progress import progress
+from builders.core.progress import show_progress
 from builders.core.shares import report_share, share_receiver
 from builders.store.layout import SETS
 from builders.store.reader import Release
-from builders.store.runs import Run, probability
+from builders.store.runs import Run, sigmoid
 
 if TYPE_CHECKING:  # rerankers loads PyTorch
     from baselines.retrieve.rerankers import Group, PairJob
@@ -35,7 +35,7 @@ _QUERIES_PER_WINDOW = 256  # queries whose candidates are scored together
 
 
 @dataclass(frozen=True)
-class Limits:
+class ScoreLimits:
     """Limits of a candidate's score. None means no limit.
 
     Attributes:
@@ -51,7 +51,7 @@ class Limits:
     @property
     def is_limited(self) -> bool:
         """True if there is at least one limit."""
-        return self != Limits()
+        return self != ScoreLimits()
 
     def limit(self, positive_scores: Sequence[float]) -> float:
         """Return the highest score that a candidate may have, given the scores of the known positives."""
@@ -72,7 +72,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Candidates:
+class NegativeCandidates:
     """Passages that may become the negatives of a query.
 
     Attributes:
@@ -88,10 +88,10 @@ class Candidates:
     positive_ids: list[str]
 
 
-class Selection(NamedTuple):
+class NegativeSelection(NamedTuple):
     """The negatives of a query, and the number of candidates that were excluded by their scores."""
 
-    candidates: Candidates
+    candidates: NegativeCandidates
     negative_ids: list[str]
     excluded_count: int
 
@@ -136,13 +136,13 @@ class CandidateScorer:
 
     def score(self, groups: Sequence[Group], device: str) -> list[list[float]]:
         """Return the scores of each query's passages, in order."""
-        from baselines.retrieve.rerankers import score_groups, similarities
+        from baselines.retrieve.rerankers import query_similarities, score_groups
 
         if self.is_dual:
-            return similarities(self.job, device, groups)
+            return query_similarities(self.job, device, groups)
         probabilities = []
         for logits in score_groups(self.job, device, groups):
-            probabilities.append([probability(logit) for logit in logits])
+            probabilities.append([sigmoid(logit) for logit in logits])
         return probabilities
 
 
@@ -167,7 +167,7 @@ def expect_judged_queries(ranking: Run, qrels: Qrels) -> None:
         log.warning("%s lacks %d of %d queries", ranking.path, missing_count, len(qrels.positives))
 
 
-def expect_top_passages(ranking: Run, passages: Passages, top_k: int) -> None:
+def expect_top_passages(ranking: Run, passages: CachedPassages, top_k: int) -> None:
     """Raise :class:`InputError` if the collection lacks one of the first ``top_k`` passages of a query."""
     # Ids are not collected, because millions of ids take more memory than the time to look up repeated ids is worth.
     passages.expect(_top_passage_ids(ranking, top_k), ranking.path)
@@ -192,13 +192,13 @@ def read_query_texts(release: Release, split: str, query_config: str, qrels: Qre
 def draw_candidates(
     ranking: Run,
     qrels: Qrels,
-    passages: Passages,
+    passages: CachedPassages,
     *,
     top_k: int,
     negatives_per_positive: int,
     seed: int,
     draw_all: bool,
-) -> Iterator[Candidates]:
+) -> Iterator[NegativeCandidates]:
     """Yield the candidates of every judged query: its first ``top_k`` passages without positives, shuffled.
 
     A query gets ``negatives_per_positive`` candidates for each positive (Sections 3.1, A.2), or all candidates if
@@ -230,7 +230,7 @@ def draw_candidates(
                 break
             if passage_id not in grades and normalised_text(passage_id) not in positive_texts:
                 drawn_ids.append(passage_id)
-        yield Candidates(query_id, drawn_ids, negative_count, positive_ids)
+        yield NegativeCandidates(query_id, drawn_ids, negative_count, positive_ids)
 
 
 def _shuffle(passage_ids: Iterable[str], hash_prefix: str) -> list[str]:
@@ -245,14 +245,16 @@ def _shuffle(passage_ids: Iterable[str], hash_prefix: str) -> list[str]:
     return sorted(passage_ids, key=sort_key)
 
 
-def select_by_run(candidates: Iterator[Candidates], ranking: Run, limits: Limits) -> Iterator[list[Selection]]:
+def select_by_run(
+    candidates: Iterator[NegativeCandidates], ranking: Run, limits: ScoreLimits
+) -> Iterator[list[NegativeSelection]]:
     """Select the negatives of every query by the scores of the run. Yield the selections of a window of queries."""
     score = functools.partial(_scores_of_run, ranking)
     for window in _split_windows(candidates):
         yield select_within([(query.query_id, query) for query in window], score, limits)
 
 
-def _split_windows(candidates: Iterator[Candidates]) -> Iterator[list[Candidates]]:
+def _split_windows(candidates: Iterator[NegativeCandidates]) -> Iterator[list[NegativeCandidates]]:
     """Yield the candidates of a window of queries at a time."""
     while True:
         window = list(itertools.islice(candidates, _QUERIES_PER_WINDOW))
@@ -276,8 +278,8 @@ def _scores_of_run(ranking: Run, groups: Sequence[Group]) -> list[list[float]]:
 
 
 def select_by_model(
-    candidates: Iterator[Candidates], query_texts: dict[str, str], scorer: CandidateScorer, limits: Limits
-) -> Iterator[list[Selection]]:
+    candidates: Iterator[NegativeCandidates], query_texts: dict[str, str], scorer: CandidateScorer, limits: ScoreLimits
+) -> Iterator[list[NegativeSelection]]:
     """Select the negatives of every query by the scores of a model. Yield the selections of a window of queries.
 
     ``query_texts`` has the queries by id. All devices share the windows.
@@ -289,22 +291,24 @@ def select_by_model(
 
 
 # The model, (text, candidates) of each query, and the limits.
-_Task = tuple[CandidateScorer, list[tuple[str, Candidates]], Limits]
+_Task = tuple[CandidateScorer, list[tuple[str, NegativeCandidates]], ScoreLimits]
 
 
 def _make_tasks(
-    candidates: Iterator[Candidates], query_texts: dict[str, str], scorer: CandidateScorer, limits: Limits
+    candidates: Iterator[NegativeCandidates], query_texts: dict[str, str], scorer: CandidateScorer, limits: ScoreLimits
 ) -> Iterator[_Task]:
     for window in _split_windows(candidates):
         yield scorer, [(query_texts[query.query_id], query) for query in window], limits
 
 
-def _select_for_task(task: _Task, device: str) -> list[Selection]:
+def _select_for_task(task: _Task, device: str) -> list[NegativeSelection]:
     scorer, queries, limits = task
     return select_within(queries, functools.partial(scorer.score, device=device), limits)
 
 
-def select_within(queries: Sequence[tuple[str, Candidates]], score: Score, limits: Limits) -> list[Selection]:
+def select_within(
+    queries: Sequence[tuple[str, NegativeCandidates]], score: Score, limits: ScoreLimits
+) -> list[NegativeSelection]:
     """Return each query's first ``negative_count`` candidates within the limits.
 
     ``queries`` has pairs of a query's name for ``score`` and its candidates. Candidates are scored only when needed: as
@@ -346,7 +350,7 @@ def select_within(queries: Sequence[tuple[str, Candidates]], score: Score, limit
     selections = []
     for number, (_, query) in enumerate(queries):
         excluded_count = scored_counts[number] - len(selected_ids[number])
-        selections.append(Selection(query, selected_ids[number], excluded_count))
+        selections.append(NegativeSelection(query, selected_ids[number], excluded_count))
     return selections
 
 
@@ -366,7 +370,7 @@ def _report_part(begin: float, end: float) -> Iterator[None]:
 
 
 def write_negatives(
-    out: Path, windows: Iterable[list[Selection]], *, query_count: int, is_limited: bool
+    out: Path, windows: Iterable[list[NegativeSelection]], *, query_count: int, is_limited: bool
 ) -> MinedNegatives:
     """Write a line for each query, log the counts, and return them.
 
@@ -378,7 +382,7 @@ def write_negatives(
     window_sizes = []
     for start in range(0, query_count, _QUERIES_PER_WINDOW):
         window_sizes.append(min(_QUERIES_PER_WINDOW, query_count - start))
-    with atomic_text(out) as file, progress(total=query_count, unit="query", label="mine") as bar:
+    with atomic_text(out) as file, show_progress(total=query_count, unit="query", label="mine") as bar:
         for selections in bar.follow(windows, window_sizes):
             for selection in selections:
                 query = selection.candidates

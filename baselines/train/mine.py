@@ -5,16 +5,16 @@ from typing import TYPE_CHECKING, Annotated
 
 from baselines.core.model_options import Backend, BatchTokens, Device, Dtype, MaxLength, Revision, Tokenizers, TopK
 from builders.core.errors import UsageError
-from builders.core.options import Again, AtLeastOne, Between, Excludes, Needs, Share, Shown
+from builders.core.options import Again, AtLeastOne, Between, Excludes, Needs, Placeholder, Share
 from builders.core.verbs import verb
 from builders.store.release_options import AnySplit, QuestionConfig, ReleasePath, RunPath, Seed, SetName
 
 if TYPE_CHECKING:
     from baselines.train.hard_negatives import MinedNegatives
 
-ModelName = Annotated[str, Shown("M")]
+ModelName = Annotated[str, Placeholder("M")]
 OF_MODEL = Needs("cross_encoder", "bi_encoder")
-AnyNumber = Annotated[float, Between(), Shown("X")]
+AnyNumber = Annotated[float, Between(), Placeholder("X")]
 # Raise this number if the same call gives other negatives than before.
 RESULT_VERSION = 2
 
@@ -24,17 +24,17 @@ def mine_negatives(
     release: ReleasePath,
     *,
     run: RunPath,
-    out: Annotated[Path, Shown("F")],
+    out: Annotated[Path, Placeholder("F")],
     set: SetName = "main",
     split: AnySplit = "train",
     queries: QuestionConfig | None = None,
     top_k: TopK = 50,
-    negatives: Annotated[AtLeastOne, Shown("N")] = 4,
+    negatives: Annotated[AtLeastOne, Placeholder("N")] = 4,
     seed: Seed = 0,
     cross_encoder: Annotated[ModelName, Excludes("bi_encoder")] | None = None,
     bi_encoder: ModelName | None = None,
     margin: AnyNumber | None = None,
-    relative_margin: Annotated[Share, Shown("X")] | None = None,
+    relative_margin: Annotated[Share, Placeholder("X")] | None = None,
     max_score: AnyNumber | None = None,
     max_length: Annotated[MaxLength, OF_MODEL] | None = None,
     batch_tokens: Annotated[BatchTokens, OF_MODEL] | None = None,
@@ -103,7 +103,7 @@ def mine_negatives(
     from builders.store.verb_inputs import release_input, run_input
 
     # Wrong options, names and paths are reported before the release is read.
-    limits = hard_negatives.Limits(margin, relative_margin, max_score)
+    limits = hard_negatives.ScoreLimits(margin, relative_margin, max_score)
     model = cross_encoder or bi_encoder
     if model and not limits.is_limited:
         raise UsageError("--cross-encoder and --bi-encoder need --margin, --relative-margin or --max-score")

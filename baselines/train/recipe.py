@@ -13,10 +13,10 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from baselines.train.recipe_files import RECIPES, names
+from baselines.train.recipe_files import RECIPES, recipe_names
 from builders.core.errors import InputError
 from builders.core.files import read_toml
-from builders.core.typed import typed
+from builders.core.typed import convert_to
 from builders.store.layout import SETS, base_set, set_of
 
 SCRATCH = "scratch"
@@ -59,7 +59,7 @@ _KINDS_BY_KEY = {
 }
 
 
-class Model(Struct, frozen=True, forbid_unknown_fields=True):
+class ModelSection(Struct, frozen=True, forbid_unknown_fields=True):
     """The model to train and its starting checkpoint.
 
     - ``start``: a name on the hub, a directory, ``scratch`` (random weights, own vocabulary), ``words`` (one vector per
@@ -94,7 +94,7 @@ class Model(Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError("inputs: official inputs differ for queries and passages; expected towers = 2")
 
 
-class Scratch(Struct, frozen=True, forbid_unknown_fields=True):
+class ScratchSection(Struct, frozen=True, forbid_unknown_fields=True):
     """Sizes of the random BERT and of its WordPiece vocabulary, for ``model.start = "scratch"``.
 
     ``vocabulary_passages``: number of passages, evenly spaced over the collection, to build the vocabulary from.
@@ -113,7 +113,7 @@ class Scratch(Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"hidden: expected a multiple of heads ({self.heads}), found {self.hidden}")
 
 
-class Words(Struct, frozen=True, forbid_unknown_fields=True):
+class VocabularySection(Struct, frozen=True, forbid_unknown_fields=True):
     """Initial word vectors of a static model, for ``model.start = "words"``.
 
     ``vocabulary``: number of words, by frequency. ``vocabulary_passages``: number of passages, evenly spaced over the
@@ -127,7 +127,7 @@ class Words(Struct, frozen=True, forbid_unknown_fields=True):
     characters: Amount = 0.5
 
 
-class Data(Struct, frozen=True, forbid_unknown_fields=True):
+class DataSection(Struct, frozen=True, forbid_unknown_fields=True):
     """The training data. Lengths are in tokens, including special tokens. A static model reads whole texts.
 
     - ``source``: ``release``, or ``pairs`` (cross-encoder) for files of labelled pairs of questions (``--pairs``).
@@ -177,7 +177,7 @@ class Data(Struct, frozen=True, forbid_unknown_fields=True):
                 raise ValueError(f"{key}: the test split is only for the final evaluation")
 
 
-class Train(Struct, frozen=True, forbid_unknown_fields=True):
+class TrainSection(Struct, frozen=True, forbid_unknown_fields=True):
     """Hyperparameters of the training.
 
     A row is a row of ``data.rows`` for a dual-encoder, a (query, passage) pair for a cross-encoder, and a passage for a
@@ -253,14 +253,14 @@ def _is_installed(logger: str) -> bool:
     return bool(find_spec(logger))
 
 
-class Sections(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class RecipeSections(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The sections of a recipe file."""
 
-    model: Model
-    data: Data = Data()
-    train: Train
-    scratch: Scratch = Scratch()
-    words: Words = Words()
+    model: ModelSection
+    data: DataSection = DataSection()
+    train: TrainSection
+    scratch: ScratchSection = ScratchSection()
+    words: VocabularySection = VocabularySection()
 
     def __post_init__(self) -> None:
         for full_key, kinds in _KINDS_BY_KEY.items():
@@ -275,7 +275,7 @@ class Sections(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
             raise ValueError(f"data.negatives: official negatives exist only for the set main, not for {self.data.set}")
 
 
-class Recipe(Sections, frozen=True, kw_only=True):
+class Recipe(RecipeSections, frozen=True, kw_only=True):
     """A validated recipe. ``name`` is the file name without ``.toml``."""
 
     name: str
@@ -317,13 +317,13 @@ def read_recipe(name: str, overrides: Iterable[str] = ()) -> Recipe:
     recipe_path = RECIPES / f"{name}.toml"
     if "/" in name or "." in name:
         recipe_path = Path(name)
-    elif name not in names():
-        raise InputError(f"no recipe {name!r}; expected a path to a .toml file, or one of {', '.join(names())}")
+    elif name not in recipe_names():
+        raise InputError(f"no recipe {name!r}; expected a path to a .toml file, or one of {', '.join(recipe_names())}")
     # Overrides are applied before validation, so that the recipe is validated as a whole.
     content = _read_content(recipe_path)
     for override in overrides:
         _apply_override(content, override)
-    sections = typed(content, Sections, recipe_path)
+    sections = convert_to(content, RecipeSections, recipe_path)
     return Recipe(
         name=recipe_path.stem,
         model=sections.model,
@@ -340,8 +340,8 @@ def _read_content(recipe_path: Path) -> dict[str, Any]:
     base_name = own_content.pop("like", None)
     if base_name is None:
         return own_content
-    if base_name not in names():
-        raise InputError(f"like: expected one of {', '.join(names())}; found {base_name!r}", path=recipe_path)
+    if base_name not in recipe_names():
+        raise InputError(f"like: expected one of {', '.join(recipe_names())}; found {base_name!r}", path=recipe_path)
     content = _read_content(RECIPES / f"{base_name}.toml")
     for section, values in own_content.items():
         base_values = content.get(section)
@@ -358,9 +358,9 @@ def _apply_override(content: dict[str, Any], override: str) -> None:
     section, dot, key = full_key.partition(".")
     if not (equals and dot and section and key):
         raise InputError(f"--set {override}: expected SECTION.KEY=VALUE, for example train.batch=64")
-    section_type = _find_type(section, Sections, override)
+    section_type = _find_type(section, RecipeSections, override)
     value_type = _find_type(key, section_type, override)
-    value = typed(text, value_type, f"--set {override}", from_text=True)
+    value = convert_to(text, value_type, f"--set {override}", from_text=True)
     values = content.setdefault(section, {})
     # A section that is no table is an error of the file, which validation reports later.
     if isinstance(values, dict):

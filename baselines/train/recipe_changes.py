@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from baselines.train.recipe import FROM_RECIPE, SCRATCH, read_recipe
-from baselines.train.recipe_files import RECIPES, names
+from baselines.train.recipe_files import RECIPES, recipe_names
 from builders.core.files import read_toml
 
 # Recipe keys that may differ in a comparable training: the seed, speed, and the evaluation during the training.
@@ -30,7 +30,7 @@ def inherit_values(name: str, values_by_recipe: Mapping[str, Sequence[str]]) -> 
     values for the recipe itself.
     """
     content = {}
-    if name in names():
+    if name in recipe_names():
         content = read_toml(RECIPES / f"{name}.toml")
     values = []
     if "like" in content:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from baselines.train.recipe import FROM_RECIPE, SCRATCH, Recipe, read_recipe
 from builders.store.layout import set_of
-from builders.store.published import published
+from builders.store.published import published_figures
 from builders.store.reader import Release
 
 _TOP_K = 50  # default of --top-k
@@ -75,7 +75,7 @@ KNOWN = {
 }
 
 
-class Sizes(NamedTuple):
+class CollectionSizes(NamedTuple):
     """The sizes of ``release``, or of the paper's data without a release. Raises KeyError if the paper lacks a size."""
 
     release: Release | None = None
@@ -85,7 +85,7 @@ class Sizes(NamedTuple):
         corpus = set_of(set_name).corpus
         if self.release:
             return self.release.rows(corpus, "corpus")
-        return int(published()["collections"][corpus]["passages"])
+        return int(published_figures()["collections"][corpus]["passages"])
 
     def queries(self, config: str, split: str) -> int:
         """The number of queries in a config's split."""
@@ -93,18 +93,18 @@ class Sizes(NamedTuple):
             return self.release.rows(config, split)
         # The key None raises KeyError: the paper has the sizes of the main queries only.
         table_row = split if config == "queries" else None
-        return int(published()["table3"][table_row]["queries"])
+        return int(published_figures()["table3"][table_row]["queries"])
 
     def pairs(self, set_name: str, split: str) -> int:
         """The number of (query, positive passage) pairs in a split."""
         if not self.release:
             table_row = split if set_name == "main" else None
-            return int(published()["table3"][table_row]["positive_passages"])
+            return int(published_figures()["table3"][table_row]["positive_passages"])
         grades = self.release.table(set_of(set_name).qrels, split, ["score"])["score"]
         return int(pc.sum(pc.greater(grades, 0)).as_py() or 0)
 
 
-def architecture(recipe: Recipe, recipes: Mapping[str, Recipe]) -> Architecture | None:
+def starting_architecture(recipe: Recipe, recipes: Mapping[str, Recipe]) -> Architecture | None:
     """Return the architecture of a recipe's starting checkpoint, or None if the architecture is unknown.
 
     If another recipe trains this checkpoint, that recipe has the architecture.
@@ -131,7 +131,7 @@ def tokens_of_row(recipe: Recipe) -> int:
     return data.query_length + (1 + negative_count) * data.passage_length
 
 
-def training_rows(recipe: Recipe, sizes: Sizes) -> int:
+def training_rows(recipe: Recipe, sizes: CollectionSizes) -> int:
     """Return the number of rows that a training reads, over all epochs."""
     data = recipe.data
     train = recipe.train
@@ -150,11 +150,11 @@ def training_rows(recipe: Recipe, sizes: Sizes) -> int:
     return step_count * train.batch
 
 
-def training_cost(recipe: Recipe, sizes: Sizes, recipes: Mapping[str, Recipe]) -> ModelCost:
-    """Estimate the cost of a training. ``recipes``: as for :func:`architecture`."""
+def training_cost(recipe: Recipe, sizes: CollectionSizes, recipes: Mapping[str, Recipe]) -> ModelCost:
+    """Estimate the cost of a training. ``recipes``: as for :func:`starting_architecture`."""
     row_count = training_rows(recipe, sizes)
     token_count = row_count * tokens_of_row(recipe)
-    model = architecture(recipe, recipes)
+    model = starting_architecture(recipe, recipes)
     if model is None:
         return ModelCost(row_count, token_count)
     saved_copies = 1  # the checkpoint
@@ -177,7 +177,9 @@ def inference_cost(model: Architecture | None, rows: int, length: int, *, stores
     return ModelCost(rows, token_count, operation_count, disk_bytes)
 
 
-def call_cost(verb: str, arguments: Mapping[str, Any], sizes: Sizes, recipes: Mapping[str, Recipe]) -> ModelCost:
+def call_cost(
+    verb: str, arguments: Mapping[str, Any], sizes: CollectionSizes, recipes: Mapping[str, Recipe]
+) -> ModelCost:
     """Estimate the cost of a call of a verb that searches or trains. Other verbs have no rows.
 
     Args:
@@ -210,4 +212,6 @@ def call_cost(verb: str, arguments: Mapping[str, Any], sizes: Sizes, recipes: Ma
     recipe = recipes.get(model_path) or read_recipe(Path(model_path).name)
     recipe_length = recipe.data.query_length if verb == "search" else recipe.data.passage_length
     text_length = arguments.get("max_length", recipe_length)
-    return inference_cost(architecture(recipe, recipes), row_count, text_length, stores_vectors=verb == "encode")
+    return inference_cost(
+        starting_architecture(recipe, recipes), row_count, text_length, stores_vectors=verb == "encode"
+    )

@@ -6,7 +6,7 @@ from pathlib import Path
 RECIPES = Path(__file__).parents[1] / "recipes"
 
 
-def names() -> list[str]:
+def recipe_names() -> list[str]:
     """Return the names of the project's recipes."""
     return sorted(path.stem for path in RECIPES.glob("*.toml"))
 

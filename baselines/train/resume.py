@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import Struct, to_builtins
 
 from baselines.core.checkpoint import write_json
-from builders.core.cache import FileEntry, describe, wrong_file
+from builders.core.cache import FileEntry, describe_file, wrong_file
 from builders.core.errors import InputError, log
 from builders.core.typed import read_json
 
@@ -77,10 +77,10 @@ def _changed_keys(earlier: Any, current: Any, key: str = "") -> list[str]:
     return changed_keys
 
 
-def seal(state: Path, seconds: float, processes: int) -> None:
+def seal_state(state: Path, seconds: float, processes: int) -> None:
     """Write the manifest of a state after every process has saved its part. ``seconds``: training time so far."""
     names = sorted(path.relative_to(state).as_posix() for path in state.rglob("*") if path.is_file())
-    manifest = _Seal(seconds, processes, [describe(state, name) for name in names])
+    manifest = _Seal(seconds, processes, [describe_file(state, name) for name in names])
     write_json(state / _SEAL, to_builtins(manifest))
 
 

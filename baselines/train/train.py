@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from baselines.train.recipe_files import names, recipe_summary
+from baselines.train.recipe_files import recipe_names, recipe_summary
 from builders.core.errors import UsageError
-from builders.core.options import Again, Excludes, Flags, Help, Shown, Use
+from builders.core.options import Again, Excludes, Flags, Help, Placeholder, Use
 from builders.core.results import Report, Table
 from builders.core.verbs import verb
 from builders.store.release_options import ReleasePath, RunPath
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from baselines.core.checkpoint import WrittenCheckpoint
 
 RecipeName = Annotated[
-    str, Use.POSITIONAL, Shown("RECIPE"), Help("a recipe's name (--list prints the names), or a .toml file")
+    str, Use.POSITIONAL, Placeholder("RECIPE"), Help("a recipe's name (--list prints the names), or a .toml file")
 ]
-PairFiles = Annotated[Sequence[str], Shown("FILE")]
+PairFiles = Annotated[Sequence[str], Placeholder("FILE")]
 # torchrun reads --start as an abbreviation of its own option --start-method, and does not pass the option on.
-StartingModel = Annotated[str, Flags(("--start", "--start-from")), Shown("MODEL")]
+StartingModel = Annotated[str, Flags(("--start", "--start-from")), Placeholder("MODEL")]
 
 
 @verb(resumes=True)
@@ -27,15 +27,15 @@ def train_model(
     recipe: Annotated[RecipeName, Excludes("list")] | None = None,
     *,
     release: ReleasePath | None = None,
-    out: Annotated[Path, Shown("CKPT"), Excludes("list")] | None = None,
+    out: Annotated[Path, Placeholder("CKPT"), Excludes("list")] | None = None,
     pairs: PairFiles = (),
     dev_pairs: PairFiles = (),
-    negatives: Annotated[Sequence[Path], Use.REPEATED, Shown("F")] = (),
+    negatives: Annotated[Sequence[Path], Use.REPEATED, Placeholder("F")] = (),
     dev_run: RunPath | None = None,
     start: StartingModel | None = None,
-    set: Annotated[Sequence[str], Use.REPEATED, Shown("KEY=VALUE")] = (),
+    set: Annotated[Sequence[str], Use.REPEATED, Placeholder("KEY=VALUE")] = (),
     device: Literal["auto", "cpu", "cuda"] = "auto",
-    cache: Annotated[Path, Shown("DIR")] | None = None,
+    cache: Annotated[Path, Placeholder("DIR")] | None = None,
     again: Annotated[Again, Flags(("--again", "--no-resume"))] = False,
     list: bool = False,
 ) -> "WrittenCheckpoint | Report":
@@ -97,7 +97,7 @@ def train_model(
         raise UsageError("expected RECIPE and --out CKPT; `train --list` prints the recipes")
     from baselines.core.checkpoint import WrittenCheckpoint
     from baselines.train.recipe import read_recipe
-    from baselines.train.training import run_training, summarise
+    from baselines.train.training import run_training, summarise_training
     from baselines.train.training_job import TrainingJob, report_errors_once
     from builders.store.runs import Run, expect_run_file
 
@@ -116,12 +116,12 @@ def train_model(
             cache=cache,
         )
         training = run_training(job)
-    return WrittenCheckpoint(out, summarise(out, training) if training else None)
+    return WrittenCheckpoint(out, summarise_training(out, training) if training else None)
 
 
 def report_recipes() -> Report:
     """Return the names of the project's recipes with a sentence each."""
-    summaries = {name: recipe_summary(name) for name in names()}
+    summaries = {name: recipe_summary(name) for name in recipe_names()}
     name_width = max(len(name) for name in summaries)
     lines = [f"{name:<{name_width}}  {summary}" for name, summary in summaries.items()]
     table = Table(["recipe", "summary"], list(summaries.items()), text_columns=2)

@@ -31,16 +31,16 @@ from sentence_transformers.sentence_transformer.modules import Normalize, Poolin
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer, BertConfig, BertTokenizer, PreTrainedModel
 from transformers import BertForMaskedLM as _BertForMaskedLM
 
-from baselines.core.passages import Passages
+from baselines.core.passages import CachedPassages
 from baselines.core.settings import ModelSettings
-from baselines.retrieve.library_errors import opening
+from baselines.retrieve.library_errors import convert_library_errors
 from baselines.retrieve.model_kinds import expect_complete_copy, is_plain
 from baselines.retrieve.model_prompts import set_prompts
 from baselines.retrieve.models import (
     check_length,
     check_tokenizer,
     check_tokenizers,
-    classes,
+    class_names,
     exclusive_loading,
     expect_weights,
     new_head,
@@ -48,7 +48,7 @@ from baselines.retrieve.models import (
 from baselines.retrieve.official_input import Kind as InputKind
 from baselines.retrieve.official_input import official_tokenizer
 from baselines.retrieve.reading_checks import SENTENCE, check_reading, check_room_for_texts
-from baselines.train.recipe import WORDS, Recipe, Words
+from baselines.train.recipe import WORDS, Recipe, VocabularySection
 from builders.core.errors import InputError, log
 from builders.core.files import write_text
 from builders.core.folders import build_once
@@ -129,7 +129,7 @@ def _open_dual_encoder(
     """Open a SentenceTransformer, or a plain transformer with a pooling layer. Return the model and its similarity."""
     failure = f"cannot start from the model {start_model!r}"
     similarity: str
-    with opening(failure, start_model), exclusive_loading():
+    with convert_library_errors(failure, start_model), exclusive_loading():
         if is_plain(settings):
             encoder: Any = Transformer(
                 start_model,
@@ -206,7 +206,7 @@ def is_static(model: SentenceTransformer) -> bool:
     return any(isinstance(module, StaticEmbedding) for module in model)
 
 
-def halves(model: SentenceTransformer, shortest: int) -> list[int]:
+def halved_dimensions(model: SentenceTransformer, shortest: int) -> list[int]:
     """Return the dimension of the model's vectors, a half, a quarter, and so on, down to ``shortest``."""
     dimensions = []
     dimension = model.get_embedding_dimension() or 0
@@ -280,9 +280,9 @@ def cross_encoder(recipe: Recipe, start_model: str, device: str, commit: str | N
     pair_length = recipe.data.passage_length
     failure = f"cannot start from the model {start_model!r}"
     expect_complete_copy(ModelSettings(start_model, revision=commit or ""))
-    with opening(failure, start_model), exclusive_loading():
+    with convert_library_errors(failure, start_model), exclusive_loading():
         config = AutoConfig.from_pretrained(start_model, **_load_options(commit))
-        first_class = next(iter(classes(config)), "")
+        first_class = next(iter(class_names(config)), "")
         if first_class.endswith("ForSequenceClassification") and config.num_labels != output_count:
             # The library's own message has thirty lines.
             raise InputError(
@@ -315,7 +315,7 @@ def masked_language_model(recipe: Recipe, start_model: str, commit: str | None =
     length = recipe.data.passage_length
     failure = f"cannot start from the model {start_model!r}"
     expect_complete_copy(ModelSettings(start_model, revision=commit or ""))
-    with opening(failure, start_model), exclusive_loading():
+    with convert_library_errors(failure, start_model), exclusive_loading():
         config = AutoConfig.from_pretrained(start_model, **load_options)
         model_class = BertForMaskedLM if config.model_type == "bert" else AutoModelForMaskedLM
         model = model_class.from_pretrained(start_model, dtype=torch.float32, **load_options)
@@ -362,7 +362,7 @@ def _check_names(start_model: str, modules: list[Any], *tokenizers: Any) -> None
             raise InputError(f"cannot start from the model {start_model!r}: {problem}")
 
 
-def make_start(recipe: Recipe, start_model: str, passages: Passages, folder: Path) -> Path:
+def make_start(recipe: Recipe, start_model: str, passages: CachedPassages, folder: Path) -> Path:
     """Return ``folder`` with the starting checkpoint ``scratch`` or ``words``, which is created if it is missing.
 
     The first process writes the files while other processes wait. The same recipe and collection give the same bytes.
@@ -378,7 +378,7 @@ def make_start(recipe: Recipe, start_model: str, passages: Passages, folder: Pat
     return folder
 
 
-def _spaced_texts(passages: Passages, max_passages: int) -> Iterator[str]:
+def _spaced_texts(passages: CachedPassages, max_passages: int) -> Iterator[str]:
     """Yield the texts of at most ``max_passages`` passages, evenly spaced over the collection."""
     passage_count = min(max_passages, len(passages))
     rows = [number * len(passages) // passage_count for number in range(passage_count)]
@@ -386,9 +386,9 @@ def _spaced_texts(passages: Passages, max_passages: int) -> Iterator[str]:
         yield from passages.texts(rows[start : start + _TEXTS_PER_READ])
 
 
-def _write_scratch(recipe: Recipe, passages: Passages, folder: Path) -> None:
+def _write_scratch(recipe: Recipe, passages: CachedPassages, folder: Path) -> None:
     sizes = recipe.scratch
-    vocabulary = wordpieces(passages, sizes.vocabulary, sizes.vocabulary_passages)
+    vocabulary = build_wordpieces(passages, sizes.vocabulary, sizes.vocabulary_passages)
     vocabulary_path = folder / "vocab.txt"
     write_text(vocabulary_path, "".join(f"{piece}\n" for piece in vocabulary))
     # Pass the path by position: transformers 5 ignores the keyword vocab_file, and every token becomes [UNK].
@@ -411,7 +411,7 @@ def _write_scratch(recipe: Recipe, passages: Passages, folder: Path) -> None:
     log.info("a vocabulary of %d word pieces and random weights", len(vocabulary))
 
 
-def wordpieces(passages: Passages, size: int, max_passages: int) -> list[str]:
+def build_wordpieces(passages: CachedPassages, size: int, max_passages: int) -> list[str]:
     """Build a WordPiece vocabulary of at most ``size`` pieces from ``max_passages`` passages, evenly spaced.
 
     BERT's special tokens come first. The same passages give the same list. This function selects the characters,
@@ -460,8 +460,8 @@ def _stands_alone(character: str) -> bool:
     return is_chinese or is_punctuation
 
 
-def _write_words(recipe: Recipe, passages: Passages, folder: Path) -> None:
-    counts = Counts(passages, recipe.words.vocabulary_passages)
+def _write_words(recipe: Recipe, passages: CachedPassages, folder: Path) -> None:
+    counts = CollectionCounts(passages, recipe.words.vocabulary_passages)
     tokenizer, words = words_tokenizer(counts, recipe.words.vocabulary)
     vectors = start_vectors(words, counts, recipe.words, recipe.train.seed)
     modules = [StaticEmbedding(tokenizer, embedding_weights=vectors), Normalize()]
@@ -470,7 +470,7 @@ def _write_words(recipe: Recipe, passages: Passages, folder: Path) -> None:
     log.info("vectors of %d words and characters, %d dimensions", len(words), vectors.shape[1])
 
 
-class Counts:
+class CollectionCounts:
     """Counts of words in at most ``max_passages`` passages, evenly spaced over a collection.
 
     Attributes:
@@ -479,8 +479,8 @@ class Counts:
         found: the number of passages that contain each word or single character.
     """
 
-    def __init__(self, passages: Passages, max_passages: int) -> None:
-        from builders.core.words import words as split_words
+    def __init__(self, passages: CachedPassages, max_passages: int) -> None:
+        from builders.core.words import split_words
 
         self.passages = min(max_passages, len(passages))
         self.words: collections.Counter[str] = collections.Counter()
@@ -505,7 +505,7 @@ def _normalizer() -> Any:
     return normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
 
 
-def words_tokenizer(counts: Counts, size: int) -> tuple[Tokenizer, list[str]]:
+def words_tokenizer(counts: CollectionCounts, size: int) -> tuple[Tokenizer, list[str]]:
     """Return a tokenizer of the ``size`` most frequent words and all characters, and its tokens in id order.
 
     The tokenizer splits between Latin letters, digits and other letters. It keeps only letters and digits.
@@ -533,7 +533,9 @@ def words_tokenizer(counts: Counts, size: int) -> tuple[Tokenizer, list[str]]:
     return tokenizer, tokens
 
 
-def start_vectors(words: list[str], counts: Counts, sizes: Words, seed: int) -> npt.NDArray[np.float32]:
+def start_vectors(
+    words: list[str], counts: CollectionCounts, sizes: VocabularySection, seed: int
+) -> npt.NDArray[np.float32]:
     """Return the initial vectors of the words, shape (words, dimensions).
 
     Words and characters get random unit vectors, scaled by inverse document frequency. A word's initial vector is the

@@ -1,8 +1,8 @@
 """The trainers of sentence-transformers and transformers, with this project's batches, losses and callbacks.
 
-The order of the batches depends only on the seed (:class:`.training_rows.Batches`). Masks depend only on the seed and
-the batch. A resumed training therefore ends with the same bits. The trainer runs one epoch, because the batches
-already repeat the rows for the recipe's epochs.
+The order of the batches depends only on the seed (:class:`.training_rows.TrainingBatches`). Masks depend only on the
+seed and the batch. A resumed training therefore ends with the same bits. The trainer runs one epoch, because the
+batches already repeat the rows for the recipe's epochs.
 """
 
 import contextlib
@@ -42,12 +42,12 @@ from baselines.retrieve.devices import computes_bf16, widen_heads
 from baselines.retrieve.encoder import preprocess
 from baselines.retrieve.model_prompts import prompt_of
 from baselines.train.recipe import Recipe
-from baselines.train.resume import seal
-from baselines.train.trained_models import halves, is_static
-from baselines.train.training_rows import Batches
+from baselines.train.resume import seal_state
+from baselines.train.trained_models import halved_dimensions, is_static
+from baselines.train.training_rows import TrainingBatches
 from builders.core.errors import InputError, log
 from builders.core.jobs import can_start_processes
-from builders.core.progress import progress
+from builders.core.progress import show_progress
 
 Evaluate = Callable[[Any], dict[str, float]]
 # The other processes wait this long while the first process evaluates or writes. If a process dies, torchrun ends all
@@ -69,7 +69,7 @@ def _divergence_error(step: int, problem: str) -> InputError:
     return InputError(f"step {step}: the {problem}; try a lower train.learning_rate, or train.precision=fp32")
 
 
-class Monitor(TrainerCallback):
+class TrainingMonitor(TrainerCallback):
     """Show progress, measure the time across resumes, evaluate on the dev sample, and write manifests of states."""
 
     def __init__(self, trainer: Any, evaluate: Evaluate | None, evaluations: int) -> None:
@@ -80,7 +80,7 @@ class Monitor(TrainerCallback):
         self._steps_per_evaluation = self._steps + 1  # never
         if evaluations:
             self._steps_per_evaluation = max(1, round(self._steps / evaluations))
-        self._bar = progress(total=self._steps, unit="step", label="train")
+        self._bar = show_progress(total=self._steps, unit="step", label="train")
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._started = time.monotonic()
@@ -114,7 +114,7 @@ class Monitor(TrainerCallback):
         if args.world_size > 1:
             torch.distributed.barrier()  # wait until each process has written its random state
         if args.process_index == 0:
-            seal(Path(args.output_dir) / f"checkpoint-{state.global_step}", self.elapsed(), args.world_size)
+            seal_state(Path(args.output_dir) / f"checkpoint-{state.global_step}", self.elapsed(), args.world_size)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._bar.close()
@@ -125,9 +125,9 @@ class Monitor(TrainerCallback):
 
 
 class _SeededBatches:
-    """Mixin for trainers: use :class:`Batches`, require finite gradients, write no model card (`train` writes it)."""
+    """Mixin for trainers: use :class:`TrainingBatches`, require finite gradients, write no card (`train` writes it)."""
 
-    batches: Batches
+    batches: TrainingBatches
 
     def get_train_dataloader(self: Any) -> DataLoader[Any]:
         worker_count = self.args.dataloader_num_workers
@@ -228,7 +228,7 @@ TOKENS_ON_GPU = 32_768
 _ADAM = {"optim": "adamw_torch_fused", "adam_beta1": 0.9, "adam_beta2": 0.999, "adam_epsilon": 1e-8}
 
 
-def arguments(recipe: Recipe, states: Path, batches: Batches, device: str) -> dict[str, Any]:
+def training_arguments(recipe: Recipe, states: Path, batches: TrainingBatches, device: str) -> dict[str, Any]:
     """Return the arguments that all three trainers share. ``states``: folder of states and TensorBoard's logs."""
     train = recipe.train
     on_gpu = device.startswith("cuda")
@@ -278,7 +278,7 @@ def tokens_per_pass(recipe: Recipe, device: torch.device) -> int:
 
 
 def dual_trainer(
-    recipe: Recipe, model: SentenceTransformer, rows: Any, batches: Batches, options: dict[str, Any]
+    recipe: Recipe, model: SentenceTransformer, rows: Any, batches: TrainingBatches, options: dict[str, Any]
 ) -> Any:
     """Create the dual-encoder's trainer, which scores each query against all passages of the batch, of all processes.
 
@@ -286,7 +286,7 @@ def dual_trainer(
     A.2). The loss does not depend on the number of processes. Gradients are cached, so that a batch of any size needs
     only the memory of one mini-batch. A static model needs little memory and reads the batch at once.
 
-    ``options``: the result of :func:`arguments`.
+    ``options``: the result of :func:`training_arguments`.
     """
     from sentence_transformers.util import dot_score
 
@@ -311,7 +311,7 @@ def dual_trainer(
     else:
         loss = CachedMultipleNegativesRankingLoss(model, mini_batch_size=recipe.train.mini_batch, **loss_options)
     if recipe.train.shortest:
-        loss = MatryoshkaLoss(model, loss, matryoshka_dims=halves(model, recipe.train.shortest))
+        loss = MatryoshkaLoss(model, loss, matryoshka_dims=halved_dimensions(model, recipe.train.shortest))
 
     # torch sums the gradients of all processes after the last mini-batch, in which one of two towers is unused.
     has_two_towers = any(isinstance(module, Router) for module in model)
@@ -330,11 +330,13 @@ def _longest_first(collator: Any, rows: list[dict[str, Any]]) -> Any:
     return collator(sorted(rows, key=lambda row: -len(row["positive"])))
 
 
-def cross_trainer(recipe: Recipe, model: CrossEncoder, rows: Any, batches: Batches, options: dict[str, Any]) -> Any:
+def cross_trainer(
+    recipe: Recipe, model: CrossEncoder, rows: Any, batches: TrainingBatches, options: dict[str, Any]
+) -> Any:
     """Create the cross-encoder's trainer over (query, passage) pairs, padded batch by batch.
 
     The head is in fp32 even with bf16, so that different logits do not round to the same number. ``options``: the
-    result of :func:`arguments`.
+    result of :func:`training_arguments`.
     """
     widen_heads(model)
     args = CrossEncoderTrainingArguments(**options)
@@ -347,9 +349,9 @@ def cross_trainer(recipe: Recipe, model: CrossEncoder, rows: Any, batches: Batch
 
 
 def mask_trainer(
-    recipe: Recipe, model: Any, tokenizer: Any, rows: Any, batches: Batches, options: dict[str, Any]
+    recipe: Recipe, model: Any, tokenizer: Any, rows: Any, batches: TrainingBatches, options: dict[str, Any]
 ) -> Any:
-    """Create the trainer of a masked language model. ``options``: the result of :func:`arguments`."""
+    """Create the trainer of a masked language model. ``options``: the result of :func:`training_arguments`."""
     return _make_trainer(
         _MaskTrainer,
         batches,
@@ -361,7 +363,7 @@ def mask_trainer(
     )
 
 
-def _make_trainer(trainer_class: type, batches: Batches, args: TrainingArguments, **options: Any) -> Any:
+def _make_trainer(trainer_class: type, batches: TrainingBatches, args: TrainingArguments, **options: Any) -> Any:
     if args.n_gpu > 1:
         log.warning("%d GPUs are visible; training on %s only; use torchrun for all GPUs", args.n_gpu, args.device)
         args._n_gpu = 1  # otherwise transformers uses nn.DataParallel, which breaks cached losses

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from baselines.core.checkpoint import LOSSES, RECIPE, TRAINING, checkpoint_hashes, versions, write_json
-from baselines.core.passages import Passages, open_passages
+from baselines.core.checkpoint import LOSSES, RECIPE, TRAINING, checkpoint_hashes, read_library_versions, write_json
+from baselines.core.passages import CachedPassages, open_passages
 from baselines.retrieve.hub_models import quiet_libraries
 from baselines.train.recipe import CREATED_STARTS
 from baselines.train.resume import last_state, states_kept, states_of
@@ -30,7 +30,7 @@ from builders.store.reader import Release
 # These imports load PyTorch, which takes seconds; input errors should appear earlier.
 if TYPE_CHECKING:
     from baselines.train.trainers import Evaluate
-    from baselines.train.training_rows import Batches
+    from baselines.train.training_rows import TrainingBatches
 
 
 def run_training(job: TrainingJob) -> Mapping[str, Any] | None:
@@ -59,7 +59,7 @@ def run_training(job: TrainingJob) -> Mapping[str, Any] | None:
     return training
 
 
-def summarise(out: Path, training: Mapping[str, Any]) -> Report:
+def summarise_training(out: Path, training: Mapping[str, Any]) -> Report:
     """Return the summary of a training: its checkpoint, its steps, and the last scores on the dev sample."""
     summary = {"checkpoint": str(out), "steps": training["steps"], "dev": training["dev"][-1:]}
     return Report(summary, json.dumps(summary))
@@ -87,7 +87,7 @@ def train_checkpoint(job: TrainingJob) -> Mapping[str, Any] | None:
         work_folder = None  # in which the first process writes the checkpoint
         if job.first:
             work_folder = stack.enter_context(work_beside(job.out))
-            dependencies = {**job.about, "start_commit": job.commit}
+            dependencies = {**job.result_inputs, "start_commit": job.commit}
             states_folder = stack.enter_context(states_kept(job.out, dependencies, anew=job.again))
             # The first process removes damaged states before the other processes look for states.
             last_state(states_folder, job.world)
@@ -109,15 +109,15 @@ class TrainingData:
         passages: the collection. None for pairs of questions.
     """
 
-    batches: Batches
+    batches: TrainingBatches
     counts: dict[str, int]
     evaluate: Evaluate | None
-    passages: Passages | None
+    passages: CachedPassages | None
 
 
 def read_data(job: TrainingJob, device: str) -> TrainingData:
     """Read the rows that the recipe learns from, and the dev sample, which is smaller on a CPU."""
-    from baselines.train.training_rows import Batches
+    from baselines.train.training_rows import TrainingBatches
 
     recipe = job.recipe
     settings = recipe.train
@@ -127,7 +127,7 @@ def read_data(job: TrainingJob, device: str) -> TrainingData:
     else:
         passages = open_passages(job.release, set_of(recipe.data.set).corpus, job.cache)
         rows, counts, sample = _read_release_rows(job, job.release, passages, device)
-    batches = Batches(
+    batches = TrainingBatches(
         rows,
         settings.batch,
         settings.epochs,
@@ -169,7 +169,7 @@ def _read_question_pairs(job: TrainingJob) -> _RowsRead:
     return QuestionRows(training_pairs), counts, sample
 
 
-def _read_release_rows(job: TrainingJob, release: Release, passages: Passages, device: str) -> _RowsRead:
+def _read_release_rows(job: TrainingJob, release: Release, passages: CachedPassages, device: str) -> _RowsRead:
     """Read the training rows of a release. The first process also draws the dev sample."""
     from baselines.train.dev_sample import draw_dev_sample
     from baselines.train.training_pairs import read_pairs
@@ -199,8 +199,8 @@ def _train_model(
     """Train in this process, from the last intact state if there is one. Only the first process has ``work_folder``."""
     from transformers import set_seed
 
-    from baselines.train.trainers import Monitor
-    from builders.core.jobs import loading
+    from baselines.train.trainers import TrainingMonitor
+    from builders.core.jobs import convert_loader_errors
 
     states_folder = states_of(job.out)
     start = job.start
@@ -214,7 +214,7 @@ def _train_model(
     # Open the model, and find the state to resume from.
     set_seed(job.recipe.train.seed)
     trainer = make_trainer(job, start, batches, states_folder, device)
-    monitor = Monitor(trainer, data.evaluate, job.recipe.train.evaluations)
+    monitor = TrainingMonitor(trainer, data.evaluate, job.recipe.train.evaluations)
     state_folder, seconds_until_state = last_state(states_folder, job.world)
     # The training time includes the time until the state.
     monitor.seconds = seconds_until_state
@@ -225,7 +225,7 @@ def _train_model(
 
     # Train, and write the checkpoint in the first process.
     log.info("%d rows, %d steps of %d rows, on %s", len(batches.rows), len(batches), batches.batch, trainer.args.device)
-    with loading():
+    with convert_loader_errors():
         trainer.train(resume_from_checkpoint=str(state_folder) if state_folder else None)
     if work_folder is None:
         return None
@@ -235,13 +235,13 @@ def _train_model(
     return training
 
 
-def make_trainer(job: TrainingJob, start: str, batches: Batches, states_folder: Path, device: str) -> Any:
+def make_trainer(job: TrainingJob, start: str, batches: TrainingBatches, states_folder: Path, device: str) -> Any:
     """Create the library's trainer for the recipe's kind of model, with the model to train."""
     from baselines.retrieve.devices import compile_transformers
     from baselines.train import trained_models, trainers
 
     recipe = job.recipe
-    options = trainers.arguments(recipe, states_folder, batches, device)
+    options = trainers.training_arguments(recipe, states_folder, batches, device)
     if recipe.model.kind == "mlm":
         language_model, tokenizer = trained_models.masked_language_model(recipe, start, job.commit)
         trainer = trainers.mask_trainer(recipe, language_model, tokenizer, batches.rows, batches, options)
@@ -280,7 +280,7 @@ def training_record(job: TrainingJob, trainer: Any, counts: dict[str, int], seco
         if scores:
             dev_scores.append({"step": entry["step"]} | scores)
     return {
-        "about": {**job.about, "start_commit": job.commit},
+        "about": {**job.result_inputs, "start_commit": job.commit},
         "builds": builds,
         "counts": counts,
         "rows": len(trainer.train_dataset),
@@ -295,7 +295,7 @@ def training_record(job: TrainingJob, trainer: Any, counts: dict[str, int], seco
         "losses": losses,
         "dev_run": dev_run,
         "dev": dev_scores,
-        "versions": versions(),
+        "versions": read_library_versions(),
     }
 
 

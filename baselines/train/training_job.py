@@ -14,7 +14,7 @@ from baselines.core.checkpoint import TRAINING, left_out
 from baselines.retrieve.hub_models import model_commit, name_of_folder
 from baselines.retrieve.model_files import model_hashes
 from baselines.train.recipe import CREATED_STARTS, FROM_RECIPE, FROM_RELEASE, PAIRS, WORDS, Recipe
-from baselines.train.recipe_files import names
+from baselines.train.recipe_files import recipe_names
 from builders.core.cache import cached_sha256
 from builders.core.errors import InputError
 from builders.core.finished_outputs import UNKNOWN, VerbCall, VerbInput
@@ -158,7 +158,7 @@ class TrainingJob:
         return folder
 
     @functools.cached_property
-    def about(self) -> dict[str, Any]:
+    def result_inputs(self) -> dict[str, Any]:
         """Everything the training depends on, without local paths and without the commit of a hub model.
 
         A training can resume only if its dependencies are unchanged. ``dev_run`` is not included, because no weight
@@ -194,7 +194,7 @@ class TrainingJob:
         which only measure. A training may resume on another device, but a finished checkpoint of another device has
         other weights.
         """
-        about = self.about
+        about = self.result_inputs
         options = {"recipe": about["recipe"], "start": about["start"], "device": self.device}
         data_label = "the pairs of questions"
         if self.release is not None:
@@ -255,6 +255,6 @@ class TrainingJob:
             return None
         remedy = "--start DIR"
         scratch = f"{self.recipe.name}-scratch"
-        if scratch in names():
+        if scratch in recipe_names():
             remedy += f", or the recipe {scratch},"
         return model_commit(self.start, self.recipe.model.revision, f"{remedy} needs no hub")

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from baselines.core.passages import Passages
+from baselines.core.passages import CachedPassages
 from baselines.measure.qrels import read_judgments, read_queries
 from baselines.train.recipe import FROM_RELEASE, Recipe
 from builders.core.errors import InputError, log
@@ -25,7 +25,7 @@ _ROWS_PER_BATCH = 4_096  # joined rows of a release that are read at once
 
 
 @dataclass
-class Pairs:
+class PairRows:
     """Every (query, positive passage) pair of a split, with its sampled negatives.
 
     Attributes:
@@ -44,7 +44,7 @@ class Pairs:
 
 
 def read_positives(
-    release: Release, set_name: str, split: str, passages: Passages, *, with_similar: bool = False
+    release: Release, set_name: str, split: str, passages: CachedPassages, *, with_similar: bool = False
 ) -> tuple[dict[str, str], dict[str, list[int]]]:
     """Return the query texts of a split and the rows of the positive passages, by query id.
 
@@ -73,7 +73,7 @@ def read_positives(
 
 
 def _look_up_rows(
-    ids_by_query: Mapping[str, list[str]], passages: Passages, path: Path, lines: Mapping[str, int] | None = None
+    ids_by_query: Mapping[str, list[str]], passages: CachedPassages, path: Path, lines: Mapping[str, int] | None = None
 ) -> dict[str, list[int]]:
     """Look up the rows of all passages at once, and return them by the keys of ``ids_by_query``.
 
@@ -93,7 +93,7 @@ def _look_up_rows(
     return rows_by_query
 
 
-def read_pairs(release: Release, recipe: Recipe, passages: Passages, negative_files: Sequence[Path]) -> Pairs:
+def read_pairs(release: Release, recipe: Recipe, passages: CachedPassages, negative_files: Sequence[Path]) -> PairRows:
     """Return the (query, positive) pairs of the recipe's split, each with ``data.negatives_per_positive`` negatives.
 
     ``negative_files``: files that `mine` wrote. A file may cover only some queries. Without files, the negatives come
@@ -148,7 +148,7 @@ def read_pairs(release: Release, recipe: Recipe, passages: Passages, negative_fi
     }
     if data.leave_out:
         counts["left_out"] = len(left_out_ids)
-    return Pairs(
+    return PairRows(
         texts=[query_texts[query_id] for query_id in positive_rows],
         query=np.array(pair_queries),
         positive=np.array(pair_positives),
@@ -177,7 +177,9 @@ def _add_random_passages(
     return added_count
 
 
-def read_negatives(path: Path, passages: Passages, positive_rows: Mapping[str, list[int]]) -> dict[str, list[int]]:
+def read_negatives(
+    path: Path, passages: CachedPassages, positive_rows: Mapping[str, list[int]]
+) -> dict[str, list[int]]:
     """Read a file that `mine` wrote, and return the rows of the negatives by query id.
 
     ``positive_rows``: rows of the positives by query id. Other queries and these positives are skipped. Raises
@@ -197,7 +199,7 @@ def read_negatives(path: Path, passages: Passages, positive_rows: Mapping[str, l
 
 
 def release_negatives(
-    release: Release, set_name: str, split: str, passages: Passages, positive_rows: Mapping[str, list[int]]
+    release: Release, set_name: str, split: str, passages: CachedPassages, positive_rows: Mapping[str, list[int]]
 ) -> dict[str, list[int]]:
     """Return the rows of the negatives by query id, from the column ``negative_passages`` of the joined config.
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from torch.utils.data import Dataset, Sampler
 
-from baselines.core.passages import Passages
-from baselines.train.training_pairs import Pairs
+from baselines.core.passages import CachedPassages
+from baselines.train.training_pairs import PairRows
 from builders.core.errors import InputError
 
 
@@ -34,7 +34,7 @@ class DualRows(_Rows):
     with one negative each. Without negatives, both layouts have one row for each pair.
     """
 
-    def __init__(self, pairs: Pairs, passages: Passages, layout: str = "one-negative") -> None:
+    def __init__(self, pairs: PairRows, passages: CachedPassages, layout: str = "one-negative") -> None:
         self.pairs = pairs
         self.passages = passages
         negatives_per_pair = pairs.negatives.shape[1]
@@ -55,7 +55,7 @@ class DualRows(_Rows):
         negatives = self.pairs.negatives[pair, first_negative : first_negative + self._negatives_per_row]
         return int(self.pairs.query[pair]), [int(self.pairs.positive[pair]), *negatives.tolist()]
 
-    def apart(self, index: int) -> list[int]:
+    def distinct_values(self, index: int) -> list[int]:
         """Return the values that no two rows of a batch may share: the query and the passages.
 
         The passages of all other rows count as negatives of a query, so a shared passage could be both positive and
@@ -69,7 +69,7 @@ class DualRows(_Rows):
 class CrossRows(_Rows):
     """One row for each ``query`` and ``passage``, with a ``label``: 1.0 for a positive, 0.0 for a negative."""
 
-    def __init__(self, pairs: Pairs, passages: Passages) -> None:
+    def __init__(self, pairs: PairRows, passages: CachedPassages) -> None:
         self.pairs = pairs
         self.passages = passages
         # The first column has the positives.
@@ -98,7 +98,7 @@ class QuestionRows(_Rows):
 class PassageTextRows(_Rows):
     """One row for each passage: its ``text``, and ``visit``, a number that is unique for each passage and epoch."""
 
-    def __init__(self, passages: Passages) -> None:
+    def __init__(self, passages: CachedPassages) -> None:
         super().__init__(len(passages), "text", "visit")
         self.passages = passages
 
@@ -107,13 +107,13 @@ class PassageTextRows(_Rows):
         return {"text": text, "visit": index}
 
 
-class Batches(Sampler[list[int]]):
+class TrainingBatches(Sampler[list[int]]):
     """The batches of one process for the whole training. The order of the batches depends only on the seed.
 
     An epoch is a random order of the rows, cut into batches of ``batch`` rows. An incomplete last batch is skipped.
-    In a dual-encoder's batch, no two rows may share a query or a passage (:meth:`DualRows.apart`). A row that would
-    break this rule waits for the next batch. If no other rows remain, the rule is broken. The official code lacks this
-    rule. Most of the official batches contain a query twice (512 of 889,580 rows, for 86,395 queries).
+    In a dual-encoder's batch, no two rows may share a query or a passage (:meth:`DualRows.distinct_values`). A row that
+    would break this rule waits for the next batch. If no other rows remain, the rule is broken. The official code lacks
+    this rule. Most of the official batches contain a query twice (512 of 889,580 rows, for 86,395 queries).
 
     Process ``rank`` of ``world`` gets an equal, contiguous share of every batch. Resumed and distributed trainings
     therefore see the same batches as a training in one process. The library's batch samplers cannot ensure this,

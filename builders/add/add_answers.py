@@ -7,7 +7,7 @@ from builders.add.add_options import ExtendedRelease
 from builders.core.verbs import TABLE_FORMATS, verb
 from builders.core.words import SEGMENTERS
 from builders.store.release_options import ReleasePath
-from builders.text.span_options import THRESHOLD, Options, RawPath, Segmenter, SpanThreshold, Unit
+from builders.text.span_options import THRESHOLD, RawPath, Segmenter, SpanOptions, SpanThreshold, Unit
 
 if TYPE_CHECKING:
     from builders.store.written_release import WrittenRelease
@@ -52,7 +52,7 @@ def add_answers(
     from builders.store.stored_answers import answer_counts_table, answers_text
     from builders.store.written_release import open_written
 
-    options = Options(unit, threshold, segmenter=segmenter)
+    options = SpanOptions(unit, threshold, segmenter=segmenter)
     stats = write_answers(open_release(release), raw, out, options)
     text_lines = []
     for split, counts in stats["matched"].items():

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from builders.add.add_options import Encoding
-from builders.core.options import Shown
+from builders.core.options import Placeholder
 from builders.core.verbs import TABLE_FORMATS, verb
 from builders.store.release_options import NewRelease, ReleasePath
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @verb(formats=TABLE_FORMATS)
 def add_crosslingual(
-    source: Annotated[Sequence[Path], Shown("TABLE")],
+    source: Annotated[Sequence[Path], Placeholder("TABLE")],
     *,
     release: ReleasePath,
     out: NewRelease,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from builders.core.options import AtLeastOne, Help, NotNegativeInt, OneOf, Parsed, Shown
+from builders.core.options import AtLeastOne, Help, NotNegativeInt, OneOf, Parsed, Placeholder
 from builders.sources.encoding import CHOICES
 
 _UNITS = {"K": 1_000, "M": 1_000_000}
@@ -27,14 +27,14 @@ def parse_size(size: str | int) -> int:
     return item_count
 
 
-SetSize = Annotated[int, Parsed(parse_size, accepts=(str, numbers.Integral)), Shown("N")]
-SourcePaths = Annotated[Sequence[Path], Shown("PATH"), Help("source files, .gz, .zip and folders")]
+SetSize = Annotated[int, Parsed(parse_size, accepts=(str, numbers.Integral)), Placeholder("N")]
+SourcePaths = Annotated[Sequence[Path], Placeholder("PATH"), Help("source files, .gz, .zip and folders")]
 Encoding = Annotated[str, OneOf(CHOICES), Help("encoding of the source files (auto: detected)")]
-TestSize = Annotated[AtLeastOne, Shown("N")]
-DrawSeed = Annotated[NotNegativeInt, Shown("N"), Help("seed of the draw")]
+TestSize = Annotated[AtLeastOne, Placeholder("N")]
+DrawSeed = Annotated[NotNegativeInt, Placeholder("N"), Help("seed of the draw")]
 Embeddings = Annotated[
     Sequence[Path],
-    Shown("PATH"),
+    Placeholder("PATH"),
     Help("vectors of all training and test queries: directories of `baselines encode --queries`, or .parquet files"),
 ]
-ExtendedRelease = Annotated[Path, Shown("DIR"), Help("new release (may be --release)")]
+ExtendedRelease = Annotated[Path, Placeholder("DIR"), Help("new release (may be --release)")]

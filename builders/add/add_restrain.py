@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from builders.add.add_options import Embeddings, ExtendedRelease, SetSize
-from builders.core.options import AtLeastOne, Shown
+from builders.core.options import AtLeastOne, Placeholder
 from builders.core.verbs import TABLE_FORMATS, verb
 from builders.store.release_options import ReleasePath, Seed
 
@@ -19,8 +19,8 @@ def add_restrain(
     embeddings: Embeddings,
     out: ExtendedRelease,
     size: Sequence[SetSize],
-    exclude: Annotated[AtLeastOne, Shown("K")] | None = None,
-    split: Annotated[Sequence[str], Shown("SPLIT")] = ("dev",),
+    exclude: Annotated[AtLeastOne, Placeholder("K")] | None = None,
+    split: Annotated[Sequence[str], Placeholder("SPLIT")] = ("dev",),
     seed: Seed = 0,
 ) -> "WrittenRelease":
     """Add training sets that are similar or dissimilar to a test set.

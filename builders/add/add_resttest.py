@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Annotated
 
 from builders.add.add_options import Embeddings, ExtendedRelease
-from builders.core.options import Between, Shown
+from builders.core.options import Between, Placeholder
 from builders.core.verbs import TABLE_FORMATS, verb
 from builders.store.release_options import AnySplit, ReleasePath, Seed
 
@@ -18,7 +18,7 @@ def add_resttest(
     embeddings: Embeddings,
     out: ExtendedRelease,
     split: AnySplit = "dev",
-    buckets: Annotated[int, Between(low=2), Shown("K")] = 5,
+    buckets: Annotated[int, Between(low=2), Placeholder("K")] = 5,
     seed: Seed = 0,
 ) -> "WrittenRelease":
     """Add training and test sets from k-means buckets of the queries.

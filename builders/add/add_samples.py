@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from builders.add.add_options import ExtendedRelease, SetSize
 from builders.core.errors import UsageError
-from builders.core.options import Needs, Shown, Use
+from builders.core.options import Needs, Placeholder, Use
 from builders.core.verbs import TABLE_FORMATS, verb
 from builders.store.release_options import ReleasePath, RunPath, Seed
 
@@ -19,10 +19,10 @@ def add_samples(
     *,
     out: ExtendedRelease,
     sizes: Sequence[SetSize] = (),
-    extract: Annotated[Sequence[str], Shown("CONFIG"), Use.MAY_BE_EMPTY] | None = None,
+    extract: Annotated[Sequence[str], Placeholder("CONFIG"), Use.MAY_BE_EMPTY] | None = None,
     nano: bool = False,
     hard: Annotated[Sequence[RunPath], Needs("sizes", "nano")] = (),
-    split: Annotated[Sequence[str], Shown("SPLIT"), Needs("sizes", "nano")] = ("dev",),
+    split: Annotated[Sequence[str], Placeholder("SPLIT"), Needs("sizes", "nano")] = ("dev",),
     seed: Annotated[Seed, Needs("sizes", "nano")] = 0,
 ) -> "WrittenRelease":
     """Add nested samples of the collection, for quick searches.

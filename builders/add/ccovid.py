@@ -5,10 +5,10 @@ from pathlib import Path
 
 import msgspec
 
-from builders.add.collection import Collection, SourceTexts, files_of, merge
+from builders.add.collection import Collection, SourceTexts, files_of, merge_texts
 from builders.core.errors import log
 from builders.core.files import numbered_lines
-from builders.core.progress import progress
+from builders.core.progress import show_progress
 from builders.core.typed import json_of
 from builders.sources.source_bars import read_rows_with_bar, source_bytes
 from builders.sources.source_files import Source, open_bytes
@@ -25,7 +25,7 @@ HEADERS = {
 _SourceRow = tuple[int, str, str | None, str | None]
 
 
-class Row(msgspec.Struct, gc=False):
+class NewsRow(msgspec.Struct, gc=False):
     """A line of JSON: a document, and optionally a question about the document."""
 
     docid: str
@@ -58,7 +58,7 @@ def read_ccovid(
                 questions.add(question, question, source, line)
                 if question.strip():
                     judged.setdefault(question, {})[document_id] = None
-    return merge("ccovid", questions, documents, {"all": judged}), used_sources
+    return merge_texts("ccovid", questions, documents, {"all": judged}), used_sources
 
 
 def _rows(file_kind: str, source: Source, encoding: str) -> Iterator[_SourceRow]:
@@ -80,11 +80,11 @@ def _rows(file_kind: str, source: Source, encoding: str) -> Iterator[_SourceRow]
 
 def _json_rows(source: Source) -> Iterator[_SourceRow]:
     with (
-        progress(total=source_bytes(source), unit="B", label=source.name) as bar,
+        show_progress(total=source_bytes(source), unit="B", label=source.name) as bar,
         open_bytes(source) as stream,
     ):
         for line_number, line in numbered_lines(stream, source.shown):
             if line.strip():
-                row = json_of(line, Row, source.shown, line_number)
+                row = json_of(line, NewsRow, source.shown, line_number)
                 yield line_number, row.docid, row.context, row.question
             bar.update(len(line))

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from builders.add.collection import Collection, SourceTexts, files_of, merge
+from builders.add.collection import Collection, SourceTexts, files_of, merge_texts
 from builders.core.errors import InputError, log
 from builders.sources.source_bars import read_rows_with_bar
 from builders.sources.source_files import Source, split_of
@@ -68,7 +68,7 @@ def read_cmedqa(
     if further_train:
         log.info("%d questions without candidates go to train; answer.csv has their positives", len(further_train))
         judged["train"] = judged.get("train", {}) | further_train
-    return merge("cmedqa", questions, answers, judged), used_sources
+    return merge_texts("cmedqa", questions, answers, judged), used_sources
 
 
 def _read_candidates(table: Table, file_kind: str, judged: _Judged) -> None:

@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 
 from builders.core.errors import InputError, log
-from builders.core.progress import progress
+from builders.core.progress import show_progress
 from builders.core.results import Report
-from builders.core.sampling import draw
+from builders.core.sampling import draw_sample
 from builders.sources.source_files import Source
 from builders.sources.source_tables import find_tables, header_of
 from builders.store.draft import Draft, describe_files, draft_release
@@ -88,7 +88,7 @@ _SKIPPED_WORDS = {
 }
 
 
-def merge(
+def merge_texts(
     set_name: str,
     questions: SourceTexts,
     passages: SourceTexts,
@@ -99,7 +99,7 @@ def merge(
     passage_ids: dict[str, str] = {}
     distinct_passages: dict[str, str] = {}
     source_passages = passages.by_source.items()
-    for source_id, text in progress(source_passages, total=len(source_passages), unit="passage", label=set_name):
+    for source_id, text in show_progress(source_passages, total=len(source_passages), unit="passage", label=set_name):
         passage_id = text_id(text)
         passage_ids[source_id] = passage_id
         distinct_passages[passage_id] = text
@@ -192,7 +192,7 @@ def draw_questions(queries: Queries, query_count: int, seed: int, option_name: s
         raise InputError(
             f"{option_name} {query_count} is too large, because only {len(queries)} questions have a passage"
         )
-    drawn_ids = draw(map(text_id, queries), query_count, seed)
+    drawn_ids = draw_sample(map(text_id, queries), query_count, seed)
     return {text: positives for text, positives in queries.items() if text_id(text) in drawn_ids}
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from builders.add.collection import describe_sources, open_base
 from builders.core.errors import InputError, log
-from builders.core.progress import progress
+from builders.core.progress import show_progress
 from builders.core.results import Report, Table
 from builders.core.tables import round_stat
 from builders.sources.source_files import Source
@@ -285,7 +285,7 @@ def _joined_tables(release: Release, split: str, queries_by_id: English) -> Iter
     if (split, split) not in release.splits():
         return
     row_count = sum(entry.rows or 0 for entry in release.shards(split, split))
-    with progress(total=row_count, unit="row", label=f"crosslingual {split}") as bar:
+    with show_progress(total=row_count, unit="row", label=f"crosslingual {split}") as bar:
         for batch in release.batches(split, split):
             # A Chinese query's row is repeated for each of its English queries.
             batch_rows: list[int] = []

@@ -14,7 +14,7 @@ from builders.add.vectors import Floats, Ints, best_ranks, find_clusters, neares
 from builders.core.errors import InputError, log
 from builders.core.sampling import size_name
 from builders.store.draft import Draft, describe_files, draft_release
-from builders.store.judgments import label_overlap, labelled
+from builders.store.judgments import label_overlap, labelled_queries
 from builders.store.layout import MANIFEST
 from builders.store.reader import Release
 
@@ -43,7 +43,7 @@ def write_restrain_sets(
     :class:`InputError` for a query without a vector.
     """
     train_qrels = base_release.table("qrels", "train")
-    train_ids = labelled(train_qrels)
+    train_ids = labelled_queries(train_qrels)
     test_ids = _query_ids_of(base_release, test_splits)
     # One array has the training queries first, because both kinds of queries may be in the same files of vectors.
     query_groups = {"qrels/train": train_ids, "/".join(test_splits): test_ids}
@@ -166,8 +166,8 @@ def write_bucket_sets(
     """
     train_qrels = base_release.table("qrels", "train")
     test_qrels = base_release.table("qrels", test_split)
-    train_ids = labelled(train_qrels)
-    test_ids = labelled(test_qrels)
+    train_ids = labelled_queries(train_qrels)
+    test_ids = labelled_queries(test_qrels)
     vectors = _vectors_of(base_release, {"qrels/train": train_ids, test_split: test_ids}, embeddings)
     train_buckets, test_buckets, cosines = assign_buckets(train_ids, test_ids, vectors, bucket_count, seed)
     options = {"buckets": bucket_count, "split": test_split, "seed": seed}

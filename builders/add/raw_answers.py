@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from builders.core.errors import InputError
-from builders.core.progress import progress
-from builders.release.answer_records import Record, answers_of, merged, record_of
+from builders.core.progress import show_progress
+from builders.release.answer_records import Record, answers_of, merge_records, record_of
 from builders.release.rows import find_sources, parse_rows
 from builders.sources.lines import read_blocks
 from builders.sources.source_bars import total_bytes
@@ -16,11 +16,11 @@ from builders.store.judgments import read_judged
 from builders.store.layout import SPLITS, text_id
 from builders.store.reader import Release
 from builders.store.stored_answers import warn_of_gaps
-from builders.text.span_options import Options
+from builders.text.span_options import SpanOptions
 
 
 def write_answers(
-    base_release: Release, raw_paths: Sequence[Path], out_path: Path, span_options: Options
+    base_release: Release, raw_paths: Sequence[Path], out_path: Path, span_options: SpanOptions
 ) -> dict[str, Any]:
     """Write a copy of ``base_release`` with the answers of raw rows. Return the counts.
 
@@ -54,7 +54,7 @@ def write_answers(
             for query_id, text in query_texts.items():
                 question_id = text_id(text)
                 if question_id in records:
-                    query_records.append((query_id, merged(records[question_id])))
+                    query_records.append((query_id, merge_records(records[question_id])))
             # A split whose queries have no raw row gets no config.
             if query_records:
                 judged = read_judged(base_release, "qrels", split)
@@ -70,7 +70,7 @@ def _read_records(
 ) -> dict[str, list[Record]]:
     """Return the answers of the raw rows that ask one of the questions, by the question's MD5."""
     records: dict[str, list[Record]] = {}
-    with progress(total=total_bytes(raw_sources), unit="B", label="answers") as bar:
+    with show_progress(total=total_bytes(raw_sources), unit="B", label="answers") as bar:
         for block in read_blocks(raw_sources):
             for _, row in parse_rows(block):
                 question_id = text_id(row.question)

@@ -19,12 +19,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from builders.core.errors import InputError
-from builders.core.progress import progress, slices
+from builders.core.progress import show_progress, slices_with_progress
 from builders.core.results import Report, Table
-from builders.core.sampling import draw, lots, size_name
+from builders.core.sampling import draw_sample, random_lots, size_name
 from builders.release.answer_records import renew_answers
 from builders.store.draft import Draft, describe_files, draft_release
-from builders.store.judgments import Judged, read_judged, texts_of_judged
+from builders.store.judgments import Judgments, read_judged, texts_of_judged
 from builders.store.layout import IDS, SAMPLE, SETS
 from builders.store.manifest import read_stats
 from builders.store.reader import Release
@@ -170,10 +170,10 @@ def _draw_lots(passage_ids: pa.Array, seed: int) -> npt.NDArray[np.uint64]:
 
     def ids_in_slices() -> Iterator[str]:
         # Slices, because a list of all ids as Python strings would need a gigabyte.
-        for ids_slice in slices(len(passage_ids), _IDS_PER_SLICE, unit="passage", label="draw"):
+        for ids_slice in slices_with_progress(len(passage_ids), _IDS_PER_SLICE, unit="passage", label="draw"):
             yield from passage_ids[ids_slice].to_pylist()
 
-    return lots(ids_in_slices(), seed, len(passage_ids))
+    return random_lots(ids_in_slices(), seed, len(passage_ids))
 
 
 def _levels(passage_ids: pa.Array, level_by_id: Mapping[str, int], error_path: str) -> Levels:
@@ -261,7 +261,7 @@ def write_nano(
     for query_id, relevance in read_judged(release, "qrels", split).items():
         if max(relevance.values()) > 0:
             answerable[query_id] = relevance
-    nano_queries = draw(answerable, NANO_QUERIES, seed)
+    nano_queries = draw_sample(answerable, NANO_QUERIES, seed)
     # `draw` returns a set. The queries stay in the order of the qrels.
     judged = {query_id: relevance for query_id, relevance in answerable.items() if query_id in nano_queries}
 
@@ -297,7 +297,7 @@ def _write_part(
     draft: Draft,
     release: Release,
     passage_ids: Sequence[str],
-    judged_by_split: Mapping[str, Judged],
+    judged_by_split: Mapping[str, Judgments],
     part_queries: Collection[str] | None = None,
 ) -> None:
     """Write some passages of a release, and the splits of ``judged_by_split``.
@@ -345,7 +345,7 @@ def _write_passages(draft: Draft, release: Release, passage_ids: Sequence[str]) 
     """Write the passages with these ids, and their length statistics. Config and split are both named ``corpus``."""
     writer = draft.writer(_CORPUS, _CORPUS)
     lengths = LengthCounter()
-    with progress(total=len(passage_ids), unit="passage", label="extract") as bar:
+    with show_progress(total=len(passage_ids), unit="passage", label="extract") as bar:
         for table in release.rows_with(_CORPUS, _CORPUS, "_id", frozenset(passage_ids)):
             writer.write(table)
             lengths.add(pc.utf8_length(table["text"]).to_numpy())

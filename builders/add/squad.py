@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from builders.add.add_options import DrawSeed
-from builders.core.options import AtLeastOne, Needs, Shown
+from builders.core.options import AtLeastOne, Needs, Placeholder
 from builders.core.verbs import TABLE_FORMATS, verb
 from builders.store.release_options import NewRelease
 from builders.text.span_options import MIN_CHARS
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 def build_squad(
     *,
     out: NewRelease,
-    train: Annotated[Sequence[Path], Shown("FILE")] = (),
-    dev: Annotated[Sequence[Path], Shown("FILE")] = (),
-    test: Annotated[Sequence[Path], Shown("FILE")] = (),
-    passages: Annotated[Sequence[Path], Shown("FILE")] = (),
+    train: Annotated[Sequence[Path], Placeholder("FILE")] = (),
+    dev: Annotated[Sequence[Path], Placeholder("FILE")] = (),
+    test: Annotated[Sequence[Path], Placeholder("FILE")] = (),
+    passages: Annotated[Sequence[Path], Placeholder("FILE")] = (),
     cut: Annotated[Literal["head", "all", "whole"], Needs("passages")] = "head",
-    min_chars: Annotated[AtLeastOne, Shown("N"), Needs("passages")] = MIN_CHARS,
-    dev_size: Annotated[AtLeastOne, Shown("N"), Needs("dev")] | None = None,
+    min_chars: Annotated[AtLeastOne, Placeholder("N"), Needs("passages")] = MIN_CHARS,
+    dev_size: Annotated[AtLeastOne, Placeholder("N"), Needs("dev")] | None = None,
     seed: Annotated[DrawSeed, Needs("dev_size")] = 0,
 ) -> "WrittenRelease":
     """Build a release from reading comprehension in SQuAD's format.

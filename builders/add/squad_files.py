@@ -9,11 +9,11 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from builders.add.collection import Collection, SourceTexts, describe_sources, draw_questions, merge, write_set
+from builders.add.collection import Collection, SourceTexts, describe_sources, draw_questions, merge_texts, write_set
 from builders.core.errors import InputError, log
 from builders.core.file_formats import describe_encoding
 from builders.core.files import BOM, numbered_lines, read_all
-from builders.core.progress import progress
+from builders.core.progress import show_progress
 from builders.core.typed import json_of
 from builders.sources.source_bars import total_bytes
 from builders.sources.source_files import Source, find_files, open_bytes
@@ -30,7 +30,7 @@ _CMRC_KEY = b'"context_text"'
 _SENTENCE = re.compile("[^。！？!?]*[。！？!?]+[”’」』）)]*|[^。！？!?]+")
 
 
-class Question(msgspec.Struct, gc=False):
+class SquadQuestion(msgspec.Struct, gc=False):
     """One question. Without ``answers``, the paragraph answers the question.
 
     ``answers`` is a list of answers, or the object of lists that ``datasets`` writes.
@@ -61,17 +61,17 @@ def _has_text(answer: Any) -> bool:
     return answer is not None and bool(str(answer).strip())
 
 
-class Paragraph(msgspec.Struct, gc=False):
+class SquadParagraph(msgspec.Struct, gc=False):
     context: str
-    qas: list[Question]
+    qas: list[SquadQuestion]
 
 
-class Article(msgspec.Struct, gc=False):
-    paragraphs: list[Paragraph]
+class SquadArticle(msgspec.Struct, gc=False):
+    paragraphs: list[SquadParagraph]
 
 
-class File(msgspec.Struct, gc=False):
-    data: list[Article]
+class SquadFile(msgspec.Struct, gc=False):
+    data: list[SquadArticle]
 
 
 def write_squad_release(
@@ -152,7 +152,7 @@ def read_squad(
     for split in SPLITS:
         for source in question_files.get(split, ()):
             paragraphs = list(_paragraphs(source))
-            for paragraph in progress(paragraphs, total=len(paragraphs), unit="paragraph", label=source.name):
+            for paragraph in show_progress(paragraphs, total=len(paragraphs), unit="paragraph", label=source.name):
                 passages.add(paragraph.context, paragraph.context, source, 1)
                 for question in paragraph.qas:
                     if question.is_impossible:
@@ -177,7 +177,7 @@ def read_squad(
         log.info("skipped %d questions without answers", unanswered_count)
 
     _add_distractors(passages, distractor_files, cut_mode, min_chars)
-    collection = merge("main", question_texts, passages, judged)
+    collection = merge_texts("main", question_texts, passages, judged)
     collection.read["impossible"] = impossible_count
     if unanswered_count:
         collection.read["unanswered"] = unanswered_count
@@ -193,7 +193,7 @@ def _add_distractors(
     """Add the passages of the articles of ``distractor_files``."""
     if not distractor_files:
         return
-    with progress(total=total_bytes(distractor_files), unit="B", label="distractors") as bar:
+    with show_progress(total=total_bytes(distractor_files), unit="B", label="distractors") as bar:
         for source in distractor_files:
             for line_number, article, byte_count in _lines(source):
                 for text in cut_article(article, cut_mode, min_chars):
@@ -201,13 +201,13 @@ def _add_distractors(
                 bar.update(byte_count)
 
 
-def _paragraphs(source: Source) -> Iterator[Paragraph]:
+def _paragraphs(source: Source) -> Iterator[SquadParagraph]:
     with open_bytes(source) as stream:
         content = read_all(stream, source.shown)
     if content.removeprefix(BOM).lstrip().startswith(b"[") and _CMRC_KEY in content:
         problem = f"is CMRC 2018's own format; {_EXPECTED}, which CMRC has in its folder squad-style-data"
         raise InputError(problem, path=source.shown)
-    file = json_of(content, File, source.shown, remedy=_EXPECTED)
+    file = json_of(content, SquadFile, source.shown, remedy=_EXPECTED)
     for article in file.data:
         yield from article.paragraphs
 

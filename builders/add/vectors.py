@@ -32,8 +32,8 @@ import pyarrow.parquet as pq
 
 from builders.core.cache import wrong_sha256
 from builders.core.errors import InputError, log
-from builders.core.files import is_parquet, reading
-from builders.core.progress import progress, slices
+from builders.core.files import convert_read_errors, is_parquet
+from builders.core.progress import show_progress, slices_with_progress
 from builders.core.typed import name_within, read_json
 from builders.store.layout import MANIFEST  # also the name of the manifest of `baselines encode`
 from builders.store.reader import Release
@@ -95,7 +95,7 @@ def _encoded(encoded_folder: Path, release: Release) -> Iterator[Block]:
         fault = wrong_sha256(shard_path, shard.sha256)
         if fault:
             raise InputError(f"{fault}; encode the queries again", path=shard_path)
-        with reading(shard_path, damaged="not a whole .npy array"):
+        with convert_read_errors(shard_path, damaged="not a whole .npy array"):
             vectors = np.load(shard_path, mmap_mode="r", allow_pickle=False)
         if vectors.ndim != 2 or not np.issubdtype(vectors.dtype, np.floating):
             raise InputError(
@@ -114,7 +114,7 @@ def _encoded(encoded_folder: Path, release: Release) -> Iterator[Block]:
 
 def _parquet(parquet_path: Path) -> Iterator[Block]:
     """Yield the vectors of a Parquet file."""
-    with reading(parquet_path, damaged="not a whole Parquet file"), pq.ParquetFile(parquet_path) as file:
+    with convert_read_errors(parquet_path, damaged="not a whole Parquet file"), pq.ParquetFile(parquet_path) as file:
         id_column, vector_column = _columns_of(file.schema_arrow, parquet_path)
         for batch in file.iter_batches(BLOCK_ROWS, columns=[id_column, vector_column]):
             ids = batch.column(id_column)
@@ -162,7 +162,7 @@ def read_directions(
     row_by_id = {query_id: row for row, query_id in enumerate(dict.fromkeys(query_ids))}
     directions: Floats | None = None
     filled_ids: set[str] = set()  # queries with a vector in an earlier file
-    with progress(total=len(row_by_id), unit="query", label="vectors") as bar:
+    with show_progress(total=len(row_by_id), unit="query", label="vectors") as bar:
         for path in vector_paths:
             file_ids: set[str] = set()
             for block_ids, vectors in read_embeddings(path, release):
@@ -214,7 +214,7 @@ def _check_vectors(
         raise InputError(f"the vector of query {query_id!r} is not finite, or all zeros", path=error_path)
 
 
-def scale(dimensions: int) -> float:
+def common_length(dimensions: int) -> float:
     """Return the length to which vectors are scaled: 4,096 less the greatest length of the rounding errors."""
     return math.floor(_LENGTH - math.sqrt(dimensions) / 2)
 
@@ -224,7 +224,7 @@ def fixed_point(vectors: npt.NDArray[Any]) -> Floats:
     rows = vectors.astype(np.float64)
     rows /= np.abs(rows).max(axis=1, keepdims=True)  # prevents overflow and underflow of squares
     row_lengths = np.sqrt(np.einsum("nd,nd->n", rows, rows))
-    scaled_length = scale(rows.shape[1])
+    scaled_length = common_length(rows.shape[1])
     rows *= (scaled_length / row_lengths)[:, None]
     return np.asarray(np.rint(rows), np.float32)
 
@@ -232,7 +232,7 @@ def fixed_point(vectors: npt.NDArray[Any]) -> Floats:
 def _products(test_vectors: Floats, train_vectors: Floats) -> Iterator[Floats]:
     """Yield the scalar products of blocks of test queries with all training queries."""
     block_rows = max(1, _PRODUCTS_IN_MEMORY // len(train_vectors))
-    for block in slices(len(test_vectors), block_rows, unit="query", label="neighbours"):
+    for block in slices_with_progress(len(test_vectors), block_rows, unit="query", label="neighbours"):
         yield test_vectors[block] @ train_vectors.T
 
 
@@ -263,7 +263,7 @@ def nearest_cosines(
     if not len(train_rows):
         return np.full(len(test_vectors), -1.0)
     largest_products = [products.max(axis=1) for products in _products(test_vectors, train_vectors[train_rows])]
-    cosines = np.concatenate(largest_products) / scale(test_vectors.shape[1]) ** 2
+    cosines = np.concatenate(largest_products) / common_length(test_vectors.shape[1]) ** 2
     return np.clip(np.asarray(cosines, np.float64), -1, 1)
 
 
@@ -276,7 +276,7 @@ def find_clusters(vectors: Floats, start_rows: Ints) -> Ints:
     centres = vectors[start_rows]
     cluster_count = len(centres)
     labels = np.full(len(vectors), -1)
-    for _ in progress(range(_MAX_ROUNDS), unit="round", label="k-means"):
+    for _ in show_progress(range(_MAX_ROUNDS), unit="round", label="k-means"):
         # Assign each row to the most similar centre.
         products = vectors @ centres.T
         new_labels = products.argmax(axis=1)

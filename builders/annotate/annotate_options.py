@@ -4,21 +4,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
-from builders.core.options import AtLeastOne, Help, Shown
+from builders.core.options import AtLeastOne, Help, Placeholder
 from builders.core.results import Report, Table
 
 # Appendix A.3.
 PACKAGE_SIZE = 1_000  # pairs or queries of a package
 REVIEW_ITEMS = 100  # pairs or queries of a package that each reviewer judges
 
-RoundPath = Annotated[Path, Shown("ROUND"), Help("directory of the round")]
+RoundPath = Annotated[Path, Placeholder("ROUND"), Help("directory of the round")]
 Scale = Annotated[Literal["sigmoid", "none"], Help("conversion of each score before the mean")]
-Parallel = Annotated[AtLeastOne, Shown("N"), Help("requests at once")]
-ItemCount = Annotated[AtLeastOne, Shown("N")]
+Parallel = Annotated[AtLeastOne, Placeholder("N"), Help("requests at once")]
+ItemCount = Annotated[AtLeastOne, Placeholder("N")]
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenFiles:
     """The result of a step that writes files.
 
     Attributes:

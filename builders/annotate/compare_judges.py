@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from builders.annotate.kappa import cohen, finite
+from builders.annotate.kappa import finite_or_none, kappa_of_two
 from builders.annotate.pool import open_runs
 from builders.annotate.prefill import RELEVANT, grades_by, warn_of_kin
-from builders.annotate.rounds import Pair, open_round, standings
+from builders.annotate.rounds import Pair, open_round, read_standings
 from builders.core.errors import InputError
 from builders.core.results import Report, Table
 from builders.core.tables import text_table
@@ -36,7 +36,7 @@ def compare_judges(round_path: Path, model_name: str, runs: Sequence[Run | Path]
     model_labels = {pair: int(grade >= RELEVANT) for pair, grade in grades.items()}
     figures: dict[str, Any] = {
         "pairs": len(people),
-        "kappa": cohen(list(people.values()), list(model_labels.values())),
+        "kappa": kappa_of_two(list(people.values()), list(model_labels.values())),
         "grades": grade_rows,
         "model": model_name,
         "same_family": warn_of_kin(model_name, run_names),
@@ -44,7 +44,9 @@ def compare_judges(round_path: Path, model_name: str, runs: Sequence[Run | Path]
     if opened_runs:
         run_rows = []
         for name, run in zip(run_names, opened_runs, strict=True):
-            run_rows.append({"run": name, "people": mrr(run, people), "model": mrr(run, model_labels)})
+            run_rows.append(
+                {"run": name, "people": mrr_of_labels(run, people), "model": mrr_of_labels(run, model_labels)}
+            )
         figures["runs"] = run_rows
         figures["tau"] = _rank_correlation(run_rows)
     return Report(figures, _text_of(figures), _tables_of(figures))
@@ -58,7 +60,7 @@ def _rank_correlation(run_rows: Sequence[Mapping[str, Any]]) -> float | None:
         return None
     by_people = [row["people"] for row in run_rows]
     by_model = [row["model"] for row in run_rows]
-    return finite(kendalltau(by_people, by_model).statistic)
+    return finite_or_none(kendalltau(by_people, by_model).statistic)
 
 
 def _labels_of_both(round_path: Path, model_name: str) -> tuple[dict[Pair, int], dict[Pair, int]]:
@@ -66,7 +68,7 @@ def _labels_of_both(round_path: Path, model_name: str) -> tuple[dict[Pair, int],
     grades_by_package = grades_by(round_path, model_name)
     people: dict[Pair, int] = {}
     grades: dict[Pair, int] = {}
-    for standing in standings(round_path, open_round(round_path, "relevance")):
+    for standing in read_standings(round_path, open_round(round_path, "relevance")):
         for pair in standing.pairs:
             label = standing.label(pair)
             grade = grades_by_package.get((standing.package.name, pair))
@@ -76,7 +78,7 @@ def _labels_of_both(round_path: Path, model_name: str) -> tuple[dict[Pair, int],
     return people, grades
 
 
-def mrr(run: Run, pair_labels: Mapping[Pair, int]) -> float:
+def mrr_of_labels(run: Run, pair_labels: Mapping[Pair, int]) -> float:
     """Return the run's MRR@10 over the queries with a positive in ``pair_labels``, or 0 without such a query."""
     positives = {pair for pair, label in pair_labels.items() if label}
     query_ids = {query_id for query_id, _ in positives}

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Annotated
 
-from builders.annotate.annotate_options import Parallel, RoundPath, Scale, Written
-from builders.core.options import Excludes, Needs, Shown
+from builders.annotate.annotate_options import Parallel, RoundPath, Scale, WrittenFiles
+from builders.core.options import Excludes, Needs, Placeholder
 from builders.core.results import Report
 from builders.core.verbs import TABLE_FORMATS, verb
 from builders.store.release_options import RunPath
@@ -14,13 +14,13 @@ from builders.store.release_options import RunPath
 def prefill_round(
     round: RoundPath,
     *,
-    model: Annotated[str, Shown("NAME")],
+    model: Annotated[str, Placeholder("NAME")],
     scores: RunPath | None = None,
     scale: Annotated[Scale, Needs("scores")] = "sigmoid",
-    rerankers: Sequence[Annotated[str, Shown("NAME")]] = (),
+    rerankers: Sequence[Annotated[str, Placeholder("NAME")]] = (),
     parallel: Annotated[Parallel, Excludes("scores")] = 4,
     show: bool = False,
-) -> Written:
+) -> WrittenFiles:
     """Let a model judge the pairs of a round before people do.
 
     The model gives every pair a grade, as UMBRELA does. Grade 3 is an exact answer, grade 2 an unclear or hidden
@@ -61,14 +61,14 @@ def prefill_round(
         round, model, scores=scores, scale=scale, rerankers=rerankers, parallel=parallel, show=show
     )
     text = f"{new_count:,} pairs judged by {model} (a model): {round}"
-    return Written((round,), text, {"new": new_count})
+    return WrittenFiles((round,), text, {"new": new_count})
 
 
 @verb(formats=TABLE_FORMATS)
 def compare_with_people(
     round: RoundPath,
     *,
-    model: Annotated[str, Shown("NAME")],
+    model: Annotated[str, Placeholder("NAME")],
     runs: Sequence[RunPath] = (),
 ) -> Report:
     """Compare a model's judgments (`annotate prefill`) with people's.

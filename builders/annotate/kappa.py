@@ -7,7 +7,7 @@ from itertools import combinations
 from typing import Any
 
 
-def cohen(first_labels: Sequence[int], second_labels: Sequence[int]) -> float | None:
+def kappa_of_two(first_labels: Sequence[int], second_labels: Sequence[int]) -> float | None:
     """Return Cohen's kappa of two people's labels of the same pairs, or None if chance explains the whole agreement."""
     import numpy as np
     from statsmodels.stats.inter_rater import cohens_kappa, to_table
@@ -16,10 +16,10 @@ def cohen(first_labels: Sequence[int], second_labels: Sequence[int]) -> float | 
     # If chance explains the whole agreement, the formula divides zero by zero.
     with np.errstate(all="ignore"):
         confusion_matrix, _ = to_table(labels_by_pair)
-        return finite(cohens_kappa(confusion_matrix, return_results=False))
+        return finite_or_none(cohens_kappa(confusion_matrix, return_results=False))
 
 
-def fleiss(pair_labels: Sequence[Sequence[int]]) -> float | None:
+def kappa_of_many(pair_labels: Sequence[Sequence[int]]) -> float | None:
     """Return Fleiss' kappa. ``pair_labels`` has one row for each pair. All rows have the same number of labels."""
     import numpy as np
     from statsmodels.stats.inter_rater import aggregate_raters, fleiss_kappa
@@ -27,10 +27,10 @@ def fleiss(pair_labels: Sequence[Sequence[int]]) -> float | None:
     with np.errstate(all="ignore"):
         # How often each pair has each label.
         label_counts, _ = aggregate_raters(np.array(pair_labels))
-        return finite(fleiss_kappa(label_counts))
+        return finite_or_none(fleiss_kappa(label_counts))
 
 
-def finite(statistic: float) -> float | None:
+def finite_or_none(statistic: float) -> float | None:
     """Return a statistic as a float, or None if it is undefined (not finite)."""
     return float(statistic) if math.isfinite(statistic) else None
 
@@ -53,7 +53,7 @@ def cohen_of(votes: Mapping[Any, Mapping[str, int]]) -> dict[str, dict[str, floa
                 second_labels.append(labels[second_person])
         # Two people without a common pair have no kappa.
         if first_labels:
-            kappa = cohen(first_labels, second_labels)
+            kappa = kappa_of_two(first_labels, second_labels)
             kappas[f"{first_person}, {second_person}"] = {"kappa": kappa, "pairs": len(first_labels)}
     return kappas
 
@@ -69,4 +69,4 @@ def fleiss_of(votes: Mapping[Any, Mapping[str, int]]) -> dict[str, float | int |
         return {"kappa": None, "pairs": 0, "people": 0}
     judge_count = max(pairs_by_judges, key=lambda count: (pairs_by_judges[count], count))
     pair_labels = [list(labels.values()) for labels in votes.values() if len(labels) == judge_count]
-    return {"kappa": fleiss(pair_labels), "pairs": len(pair_labels), "people": judge_count}
+    return {"kappa": kappa_of_many(pair_labels), "pairs": len(pair_labels), "people": judge_count}

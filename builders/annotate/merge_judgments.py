@@ -4,17 +4,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from builders.annotate.rounds import JUDGMENTS, ROUND, Pair, Round, fingerprint_of, open_round, standings
-from builders.check.paper import relabelled, relabelled_text
+from builders.annotate.rounds import JUDGMENTS, ROUND, AnnotationRound, Pair, fingerprint_of, open_round, read_standings
+from builders.check.paper import count_relabelled, relabelled_text
 from builders.core.errors import InputError, log
 from builders.core.results import Report, Table
 from builders.release.answer_records import renew_answers
 from builders.store.draft import describe_files, draft_release
-from builders.store.judgments import Judged, qrels_table, read_judged
+from builders.store.judgments import Judgments, qrels_table, read_judged
 from builders.store.names import QRELS_BEFORE
-from builders.store.published import published
+from builders.store.published import published_figures
 from builders.store.reader import Release
-from builders.store.rejudge import rejudge
+from builders.store.rejudge import replace_judgments
 
 # Columns of the report's table by the names of the figures.
 _COLUMNS = {
@@ -60,7 +60,7 @@ def merge_judgments(
     build = {"verb": "annotate merge", "options": options, "sources": sources}
     with draft_release(out_path, build, base_release) as draft:
         # Everything that depends on the judgments is written anew.
-        rejudge(draft, base_release, split, new_judged)
+        replace_judgments(draft, base_release, split, new_judged)
         renew_answers(draft, base_release, split, new_judged)
         # The first merge keeps the judgments from before people corrected them.
         if old_judged and (QRELS_BEFORE, split) not in base_release.splits():
@@ -69,13 +69,13 @@ def merge_judgments(
         judged_before = read_judged(base_release, QRELS_BEFORE, split) or old_judged
         query_ids = base_release.table("queries", split, ["_id"])["_id"].to_pylist()
         figures: dict[str, dict[str, Any]] = draft.stats.setdefault("relabelled", {})
-        figures[split] = relabelled(query_ids, judged_before, new_judged)
+        figures[split] = count_relabelled(query_ids, judged_before, new_judged)
     return figures
 
 
 def merge_report(figures: dict[str, dict[str, Any]], out_path: Path) -> Report:
     """Return the figures of :func:`merge_judgments` and of the paper, for the release ``out_path``."""
-    paper_figures = published()["relabelled"]
+    paper_figures = published_figures()["relabelled"]
     rows = []
     for row_name, row_figures in (figures | {"paper": paper_figures}).items():
         row = [row_name]
@@ -90,7 +90,7 @@ def merge_report(figures: dict[str, dict[str, Any]], out_path: Path) -> Report:
     )
 
 
-def _labels_to_merge(round_path: Path, annotation_round: Round) -> dict[Pair, int]:
+def _labels_to_merge(round_path: Path, annotation_round: AnnotationRound) -> dict[Pair, int]:
     """Return the settled labels of the accepted packages. Raises :class:`InputError` if there is no such label.
 
     Skipped packages and undecided pairs are reported.
@@ -108,14 +108,14 @@ def _labels_to_merge(round_path: Path, annotation_round: Round) -> dict[Pair, in
     return labels
 
 
-def settled_labels(round_path: Path, annotation_round: Round) -> tuple[dict[Pair, int], list[Pair]]:
+def settled_labels(round_path: Path, annotation_round: AnnotationRound) -> tuple[dict[Pair, int], list[Pair]]:
     """Return (label by pair, pairs without a label) for the accepted packages of a round.
 
     Models' judgments never count. Raises :class:`InputError` if labels changed after their package was accepted.
     """
     labels: dict[Pair, int] = {}
     undecided_pairs: list[Pair] = []
-    for standing in standings(round_path, annotation_round):
+    for standing in read_standings(round_path, annotation_round):
         package = standing.package
         if package.state != "accepted":
             continue
@@ -133,7 +133,7 @@ def settled_labels(round_path: Path, annotation_round: Round) -> tuple[dict[Pair
     return labels, undecided_pairs
 
 
-def correct_judgments(old_judged: Judged, labels: Mapping[Pair, int]) -> dict[str, dict[str, int]]:
+def correct_judgments(old_judged: Judgments, labels: Mapping[Pair, int]) -> dict[str, dict[str, int]]:
     """Return the judgments corrected by ``labels``. Label 1 makes a pair positive. Label 0 sets the score to 0.
 
     Old pairs stay in their order. New pairs follow the old pairs of the same query.

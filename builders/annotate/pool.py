@@ -10,15 +10,15 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from builders.annotate.rounds import Ids, Pair
+from builders.annotate.rounds import Pair, PairIds
 from builders.core.errors import InputError, log
 from builders.core.files import write_text
 from builders.core.results import Report, Table
 from builders.core.tables import round_stat, text_table
-from builders.core.typed import json_lines, read_json, typed
-from builders.store.judgments import Judged, read_judged
+from builders.core.typed import convert_to, json_lines, read_json
+from builders.store.judgments import Judgments, read_judged
 from builders.store.reader import Release
-from builders.store.runs import Run, best_first, probability, read_run, write_run
+from builders.store.runs import Run, best_first, read_run, sigmoid, write_run
 
 # The report counts positives up to these ranks.
 _REPORTED_DEPTHS = (1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 500, 1_000)
@@ -28,7 +28,7 @@ Rank = Annotated[int, Meta(ge=1, le=2**63 - 1)]
 RankTable = Mapping[str, Mapping[str, tuple[int, ...]]]
 
 
-class Pooled(Ids, frozen=True, rename="kebab"):
+class PooledCandidates(PairIds, frozen=True, rename="kebab"):
     """One pair of a pool.
 
     ``score`` is the mean of the re-rankers' scores. ``rank`` is the passage's rank for the query by this score.
@@ -48,7 +48,7 @@ class _RerankManifest(msgspec.Struct):
 
 
 @dataclass(frozen=True)
-class Candidates:
+class RunCandidates:
     """The candidates of a pool.
 
     Attributes:
@@ -64,8 +64,8 @@ class Candidates:
     depth: int
     all_ranks: RankTable
     new_ranks: RankTable
-    earlier_pairs: Sequence[Pooled]
-    judged: Judged
+    earlier_pairs: Sequence[PooledCandidates]
+    judged: Judgments
 
 
 def find_candidates(
@@ -75,7 +75,7 @@ def find_candidates(
     runs: Sequence[Run | Path],
     depth: int,
     earlier_pool: Path | None,
-) -> Candidates:
+) -> RunCandidates:
     """Return the union of the ``depth`` best passages of each run, without the pairs of an earlier pool.
 
     Raises:
@@ -85,7 +85,7 @@ def find_candidates(
     opened_runs, run_names = open_runs(runs)
     all_ranks = union_of(opened_runs, query_ids, depth, split)
     _expect_passages(release, opened_runs, all_ranks)
-    earlier_pairs: list[Pooled] = []
+    earlier_pairs: list[PooledCandidates] = []
     if earlier_pool:
         earlier_pairs = read_pool(earlier_pool)
     for pooled in earlier_pairs:
@@ -101,10 +101,10 @@ def find_candidates(
             if (query_id, passage_id) not in in_earlier_pool
         }
     judged = read_judged(release, "qrels", split)
-    return Candidates(run_names, depth, all_ranks, new_ranks, earlier_pairs, judged)
+    return RunCandidates(run_names, depth, all_ranks, new_ranks, earlier_pairs, judged)
 
 
-def write_pool_candidates(run_path: Path, candidates: Candidates, split: str) -> None:
+def write_pool_candidates(run_path: Path, candidates: RunCandidates, split: str) -> None:
     """Write the new candidates as a run for re-rankers. The score of a passage is 1 / the passage's best rank."""
     scored: dict[str, list[tuple[str, float]]] = {}
     for query_id, ranks_by_passage in candidates.new_ranks.items():
@@ -167,7 +167,7 @@ def _expect_passages(release: Release, opened_runs: Sequence[Run], rank_table: R
     candidate_ids: set[str] = set()
     for ranks_by_passage in rank_table.values():
         candidate_ids.update(ranks_by_passage)
-    unknown_ids = set(release.missing("corpus", "corpus", candidate_ids))
+    unknown_ids = set(release.missing_ids("corpus", "corpus", candidate_ids))
     if not unknown_ids:
         return
     for run in opened_runs:
@@ -193,7 +193,7 @@ def scored_depth(run: Run) -> int | None:
     if run.is_in_memory:
         if not run.manifest:
             return None
-        return typed(run.manifest, _RerankManifest, run.path, field="manifest").top_k
+        return convert_to(run.manifest, _RerankManifest, run.path, field="manifest").top_k
     manifest_path = run.path.with_name(f"{run.path.name}.manifest.json")
     if not manifest_path.is_file():
         return None
@@ -215,7 +215,7 @@ def scores_of(
         if scale == "sigmoid":
             if pairs and all(0 <= score <= 1 for score in run_scores):
                 log.warning("%s: all scores are from 0 to 1; if they are probabilities, use --scale none", run.path)
-            run_scores = list(map(probability, run_scores))
+            run_scores = list(map(sigmoid, run_scores))
         scores_by_run.append(run_scores)
     return scores_by_run
 
@@ -263,8 +263,8 @@ def mean_scores(
 
 
 def select_pairs(
-    candidates: Candidates, scores_by_query: Mapping[str, dict[str, float]], top_k: int
-) -> Iterator[Pooled]:
+    candidates: RunCandidates, scores_by_query: Mapping[str, dict[str, float]], top_k: int
+) -> Iterator[PooledCandidates]:
     """Yield the ``top_k`` best candidates of each query by mean score. Ties are broken by passage id.
 
     ``scores_by_query`` has the mean scores of the new candidates, by query and passage. The pairs of an earlier pool
@@ -287,18 +287,18 @@ def select_pairs(
                     ranks_by_run[run_name] = run_rank
             # The pool shows the present grade, so that `export --unjudged` can skip the pair.
             grade = candidates.judged.get(query_id, {}).get(passage_id)
-            yield Pooled(query_id, passage_id, rank, score, ranks_by_run, grade)
+            yield PooledCandidates(query_id, passage_id, rank, score, ranks_by_run, grade)
 
 
-def write_pool(pool_path: Path, pairs: Iterable[Pooled]) -> None:
+def write_pool(pool_path: Path, pairs: Iterable[PooledCandidates]) -> None:
     """Write a pool, gzipped if ``pool_path`` ends in ``.gz``."""
     write_text(pool_path, "".join(f"{msgspec.json.encode(pair).decode()}\n" for pair in pairs))
 
 
-def read_pool(pool_path: Path) -> list[Pooled]:
+def read_pool(pool_path: Path) -> list[PooledCandidates]:
     """Return the pairs of a pool in the file's order. Raises :class:`InputError` with the line for a repeated pair."""
-    pooled_by_pair: dict[Pair, Pooled] = {}
-    for line_number, pooled in json_lines(pool_path, Pooled):
+    pooled_by_pair: dict[Pair, PooledCandidates] = {}
+    for line_number, pooled in json_lines(pool_path, PooledCandidates):
         if pooled.pair in pooled_by_pair:
             raise InputError(f"repeats the pair {pooled.query_id} {pooled.corpus_id}", path=pool_path, line=line_number)
         pooled_by_pair[pooled.pair] = pooled
@@ -326,8 +326,8 @@ def _table_of(title: str, table_rows: Sequence[Mapping[str, Any]], text_columns:
 
 
 def pool_figures(
-    candidates: Candidates,
-    selected_pairs: Sequence[Pooled] | None = None,
+    candidates: RunCandidates,
+    selected_pairs: Sequence[PooledCandidates] | None = None,
 ) -> dict[str, Any]:
     """Return the figures of a pool as JSON values.
 
@@ -360,7 +360,7 @@ def _ranks_by_pair(rank_table: RankTable) -> dict[Pair, tuple[int, ...]]:
     return ranks_by_pair
 
 
-def _rank_figures(selected_pairs: Sequence[Pooled]) -> list[dict[str, Any]]:
+def _rank_figures(selected_pairs: Sequence[PooledCandidates]) -> list[dict[str, Any]]:
     """Count the selected pairs and positives at each rank of the pool."""
     pairs_by_rank = Counter(pooled.rank for pooled in selected_pairs)
     positives_by_rank = Counter(pooled.rank for pooled in selected_pairs if (pooled.judged or 0) > 0)
@@ -374,7 +374,7 @@ def _run_figures(
     run_names: Sequence[str],
     new_pairs: Mapping[Pair, tuple[int, ...]],
     grade_by_pair: Mapping[Pair, int],
-    selected_pairs: Sequence[Pooled] | None,
+    selected_pairs: Sequence[PooledCandidates] | None,
 ) -> list[dict[str, Any]]:
     """Count the pairs and the positives of each run. ``alone`` counts the pairs that no other run has."""
     rows = []

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-from builders.annotate.annotate_options import Scale, Written
+from builders.annotate.annotate_options import Scale, WrittenFiles
 from builders.core.errors import UsageError
-from builders.core.options import Again, AtLeastOne, Between, Needs, Shown, Use
+from builders.core.options import Again, AtLeastOne, Between, Needs, Placeholder, Use
 from builders.core.results import Report
 from builders.core.verbs import TABLE_FORMATS, verb
 from builders.store.release_options import MainSplit, ReleasePath, RunPath
@@ -17,17 +17,17 @@ RESULT_VERSION = 1
 
 @verb(formats=TABLE_FORMATS)
 def pool_passages(
-    action: Annotated[Literal["candidates", "select"], Use.POSITIONAL, Shown("action")],
+    action: Annotated[Literal["candidates", "select"], Use.POSITIONAL, Placeholder("action")],
     release: ReleasePath,
     *,
     split: MainSplit = "dev",
     runs: Sequence[RunPath],
-    depth: Annotated[AtLeastOne, Shown("K")] = 50,
-    pool: Annotated[Path, Shown("OLD")] | None = None,
-    out: Annotated[Path, Shown("FILE")],
+    depth: Annotated[AtLeastOne, Placeholder("K")] = 50,
+    pool: Annotated[Path, Placeholder("OLD")] | None = None,
+    out: Annotated[Path, Placeholder("FILE")],
     scores: Annotated[Sequence[RunPath], Needs("action=select")] = (),
     scale: Annotated[Scale, Needs("action=select")] = "sigmoid",
-    top: Annotated[AtLeastOne, Shown("N"), Needs("action=select")] = 5,
+    top: Annotated[AtLeastOne, Placeholder("N"), Needs("action=select")] = 5,
     again: Again = False,
 ) -> Report:
     """Pool the best passages of several runs (Section 2.3).
@@ -140,16 +140,16 @@ def pool_passages(
 
 @verb(formats=TABLE_FORMATS)
 def relabel_negatives(
-    action: Annotated[Literal["candidates", "move"], Use.POSITIONAL, Shown("action")],
+    action: Annotated[Literal["candidates", "move"], Use.POSITIONAL, Placeholder("action")],
     release: ReleasePath,
     *,
-    negatives: Annotated[Path, Shown("F")] | None = None,
-    out: Annotated[Path, Shown("OUT")],
+    negatives: Annotated[Path, Placeholder("F")] | None = None,
+    out: Annotated[Path, Placeholder("OUT")],
     scores: Annotated[Sequence[RunPath], Needs("action=move")] = (),
     scale: Annotated[Scale, Needs("action=move")] = "sigmoid",
-    threshold: Annotated[float, Between(), Shown("X"), Needs("action=move")] = 0.5,
+    threshold: Annotated[float, Between(), Placeholder("X"), Needs("action=move")] = 0.5,
     agree: Annotated[Literal["mean", "all"], Needs("action=move")] = "mean",
-) -> Report | Written:
+) -> Report | WrittenFiles:
     """Turn false negatives in train into positives.
 
     Hard negatives are unjudged passages, and some of them answer the question. In the paper, such false negatives are

@@ -11,12 +11,12 @@ from builders.annotate.pool import scores_of
 from builders.annotate.rounds import (
     ERRORS,
     STUDIO,
+    AnnotationRound,
     Asked,
-    Item,
     Judgment,
     Package,
+    PackageItem,
     Pair,
-    Round,
     add_judgments,
     items_of,
     open_round,
@@ -25,7 +25,7 @@ from builders.annotate.rounds import (
 from builders.annotate.tasks import tasks_of, write_tasks
 from builders.core.endpoint import Endpoint
 from builders.core.errors import InputError, log
-from builders.core.files import alone
+from builders.core.files import hold_lock
 from builders.store.runs import Run, read_run
 
 _GRADE_COUNT = 4  # UMBRELA's grades are 0 to 3
@@ -101,7 +101,7 @@ _FAMILIES = (
 )
 _SHORTEST_PREFIX = 3  # letters; yi and e5 begin many other words
 
-_Waiting = Sequence[tuple[Package, Item]]  # pairs that the model has not judged
+_Waiting = Sequence[tuple[Package, PackageItem]]  # pairs that the model has not judged
 
 
 def judge_by_model(
@@ -124,7 +124,7 @@ def judge_by_model(
     new_count = 0
     # Two commands with the same model take turns, so that no pair is asked about twice.
     lock_name = f"prefill.{hashlib.sha256(model_name.encode()).hexdigest()[:16]}"
-    with alone(round_path / lock_name, round_path):
+    with hold_lock(round_path / lock_name, round_path):
         waiting = _unjudged_items(round_path, annotation_round, model_name)
         if not waiting:
             # Removes temporary files of a process that was killed after its last answer.
@@ -147,12 +147,12 @@ def judge_by_model(
 
 def _unjudged_items(
     round_path: Path,
-    annotation_round: Round,
+    annotation_round: AnnotationRound,
     model_name: str,
-) -> list[tuple[Package, Item]]:
+) -> list[tuple[Package, PackageItem]]:
     """Return the pairs of a round that ``model_name`` has not judged, with their packages."""
     grades = grades_by(round_path, model_name)
-    waiting: list[tuple[Package, Item]] = []
+    waiting: list[tuple[Package, PackageItem]] = []
     for package in annotation_round.packages:
         for item in items_of(round_path, package):
             if (package.name, item.pair) not in grades:
@@ -207,7 +207,7 @@ def label_in(answer: str, question: str) -> int | None:
 def _judgment_by_model(
     model_name: str,
     package: Package,
-    item: Item,
+    item: PackageItem,
     label: int,
     *,
     question: Asked = "relevance",
@@ -253,7 +253,7 @@ def _take_scores(
     return add_judgments(round_path, judgments)
 
 
-def _show_predictions(round_path: Path, annotation_round: Round, model_name: str) -> None:
+def _show_predictions(round_path: Path, annotation_round: AnnotationRound, model_name: str) -> None:
     """Write the model's labels as predictions into Label Studio's tasks of the packages that are not accepted."""
     labels = grades_by(round_path, model_name)
     if annotation_round.question == "relevance":

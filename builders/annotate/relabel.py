@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from builders.annotate.annotate_options import Written
+from builders.annotate.annotate_options import WrittenFiles
 from builders.annotate.pool import open_runs, scores_of, write_candidates
 from builders.annotate.rounds import Pair
 from builders.core.errors import InputError, log
@@ -16,9 +16,9 @@ from builders.core.results import Report, Table
 from builders.core.tables import round_stat
 from builders.release.answer_records import renew_answers
 from builders.store.draft import describe_files, draft_release
-from builders.store.judgments import Judged, read_judged, read_negative_ids
+from builders.store.judgments import Judgments, read_judged, read_negative_ids
 from builders.store.reader import Release
-from builders.store.rejudge import rejudge
+from builders.store.rejudge import replace_judgments
 from builders.store.runs import Run, expect_run_file
 
 SPLIT = "train"
@@ -36,7 +36,7 @@ class HardNegatives:
     """
 
     by_query: dict[str, list[str]]
-    judged: Judged
+    judged: Judgments
     source: Path | None
 
     @property
@@ -86,7 +86,7 @@ def find_negatives(release: Release, negatives_path: Path | None) -> HardNegativ
     if not negatives_by_query:
         raise InputError(f"has no hard negatives of {SPLIT} queries; make some with `baselines mine`", path=error_path)
     candidate_ids = {passage_id for _, passage_id in negatives.pairs}
-    unknown_ids = release.missing("corpus", "corpus", candidate_ids)
+    unknown_ids = release.missing_ids("corpus", "corpus", candidate_ids)
     if unknown_ids:
         raise InputError(f"has a passage {unknown_ids[0]!r} that the corpus lacks", path=error_path)
     return negatives
@@ -105,7 +105,7 @@ def _rows_of_file(negatives_path: Path) -> Iterator[tuple[str, list[str]]]:
         yield query_id, passage_ids
 
 
-def write_negatives(run_path: Path, negatives: HardNegatives) -> Written:
+def write_negatives(run_path: Path, negatives: HardNegatives) -> WrittenFiles:
     """Write the negatives as a run for re-rankers. The score of a passage is 1 / its rank in the query's list.
 
     Return the path, and the numbers of negatives and queries.
@@ -116,7 +116,7 @@ def write_negatives(run_path: Path, negatives: HardNegatives) -> Written:
     write_candidates(run_path, scored, "negatives", SPLIT)
     candidate_count = sum(map(len, scored.values()))
     text = f"{candidate_count:,} candidates of {len(scored):,} queries: {run_path}"
-    return Written((run_path,), text, {"candidates": candidate_count, "queries": len(scored)})
+    return WrittenFiles((run_path,), text, {"candidates": candidate_count, "queries": len(scored)})
 
 
 def move_negatives(
@@ -158,7 +158,7 @@ def move_negatives(
     moved_lines = [f"{json.dumps(row, ensure_ascii=False)}\n" for row in moved_rows]
     moved_text = _earlier_list(release) + "".join(moved_lines)
     with draft_release(out_path, build, release) as draft:
-        rejudge(draft, release, SPLIT, new_judged)
+        replace_judgments(draft, release, SPLIT, new_judged)
         renew_answers(draft, release, SPLIT, new_judged)
         write_text(draft.folder / MOVED_LIST, moved_text)
         draft.add_file(MOVED_LIST)
@@ -195,7 +195,7 @@ def _moved_rows(
 def _earlier_list(release: Release) -> str:
     """Return the list of an earlier relabelling, with which the new list begins."""
     if any(entry.path == MOVED_LIST for entry in release.manifest.files):
-        return release.named(MOVED_LIST).read_text("utf-8")
+        return release.verified_path(MOVED_LIST).read_text("utf-8")
     return ""
 
 

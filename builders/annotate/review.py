@@ -12,22 +12,22 @@ from builders.annotate.rounds import (
     PACKAGES,
     ROUND,
     STUDIO,
-    Choice,
+    LabelChoice,
     Package,
+    PackageStanding,
     Pair,
+    QualityRule,
     Reviewed,
-    Rule,
-    Standing,
     open_round,
-    standings,
+    read_standings,
     write_round,
 )
 from builders.annotate.tasks import tasks_of, write_package
 from builders.annotate.verdicts import Verdict, fraction_rounded_down, judge_package, percent_rounded_down
 from builders.core.errors import InputError, log
-from builders.core.files import alone
+from builders.core.files import hold_lock
 from builders.core.results import Report, Table
-from builders.core.sampling import draw
+from builders.core.sampling import draw_sample
 from builders.core.typed import problem_of
 
 _SHOWN_CHARACTERS = 80  # of a wrong name in an error
@@ -39,7 +39,7 @@ def write_reviews(round_path: Path, reviewers: Sequence[str]) -> list[Path]:
     Raises :class:`InputError` for a reviewer's name that cannot be a folder's name.
     """
     annotation_round = open_round(round_path)
-    package_standings = standings(round_path, annotation_round)
+    package_standings = read_standings(round_path, annotation_round)
     sheet_paths = []
     for reviewer in reviewers:
         # A reviewer's sheets are in a folder of this name.
@@ -50,8 +50,8 @@ def write_reviews(round_path: Path, reviewers: Sequence[str]) -> list[Path]:
         folder = round_path / "reviews" / reviewer
         for standing in package_standings:
             package = standing.package
-            if standing.missing or package.state == "accepted":
-                log.info("no review of %s: %s, %d unjudged", package.stem, package.state, len(standing.missing))
+            if standing.unjudged_pairs or package.state == "accepted":
+                log.info("no review of %s: %s, %d unjudged", package.stem, package.state, len(standing.unjudged_pairs))
                 continue
             # Without label, so that the reviewer judges independently.
             pair_fields: dict[Pair, dict[str, Any]] = {}
@@ -63,11 +63,11 @@ def write_reviews(round_path: Path, reviewers: Sequence[str]) -> list[Path]:
     return sheet_paths
 
 
-def draw_pairs(standing: Standing, reviewer: str, rule: Rule) -> set[Pair]:
+def draw_pairs(standing: PackageStanding, reviewer: str, rule: QualityRule) -> set[Pair]:
     """Draw the pairs that a reviewer judges in a package's present version. Small packages are drawn completely."""
     # The draw takes texts. An id contains no line end, so each pair has its own text.
     pair_by_key = {"\n".join(pair): pair for pair in standing.pairs}
-    drawn_keys = draw(pair_by_key, rule.review_pairs, f"{rule.seed} {reviewer} {standing.package.stem}")
+    drawn_keys = draw_sample(pair_by_key, rule.review_pairs, f"{rule.seed} {reviewer} {standing.package.stem}")
     return {pair_by_key[key] for key in drawn_keys}
 
 
@@ -75,12 +75,12 @@ def write_disputes(round_path: Path) -> tuple[list[Path], int]:
     """Write sheets with the pairs on which people disagree. Return (paths of the sheets, number of pairs)."""
     annotation_round = open_round(round_path)
     folder = round_path / "adjudication"
-    choices = annotation_round.asked.choices
+    choices = annotation_round.label_question.choices
     sheet_paths: list[Path] = []
     pair_count = 0
-    for standing in standings(round_path, annotation_round):
+    for standing in read_standings(round_path, annotation_round):
         pair_fields: dict[Pair, dict[str, str]] = {}
-        for pair in standing.disputed:
+        for pair in standing.disputed_pairs:
             pair_fields[pair] = {"said": _vote_text(standing, pair, choices)}
         if pair_fields:
             package = standing.package
@@ -91,7 +91,7 @@ def write_disputes(round_path: Path) -> tuple[list[Path], int]:
     return sheet_paths, pair_count
 
 
-def _vote_text(standing: Standing, pair: Pair, choices: Sequence[Choice]) -> str:
+def _vote_text(standing: PackageStanding, pair: Pair, choices: Sequence[LabelChoice]) -> str:
     """Return the number of votes for each choice, without names of people."""
     vote_counts = Counter(standing.votes(pair).values())
     # Of two choices, both are shown. Of the eight error categories, those with a vote are shown.
@@ -105,9 +105,9 @@ def _vote_text(standing: Standing, pair: Pair, choices: Sequence[Choice]) -> str
 
 def check_packages(round_path: Path) -> Report:
     """Accept packages or send them back. Return the state of each package, and the agreement between people."""
-    with alone(round_path / ROUND, round_path, wait=True):
+    with hold_lock(round_path / ROUND, round_path, wait=True):
         annotation_round = open_round(round_path)
-        package_standings = standings(round_path, annotation_round)
+        package_standings = read_standings(round_path, annotation_round)
         decisions = [_decide(standing, annotation_round.rule) for standing in package_standings]
         # Files of new versions are written before round.json, so that a kill changes no state.
         for standing, (package, _) in zip(package_standings, decisions, strict=True):
@@ -135,7 +135,7 @@ def check_packages(round_path: Path) -> Report:
     return Report(figures, _text_of(figures), tables=tables)
 
 
-def _decide(standing: Standing, rule: Rule) -> tuple[Package, Verdict]:
+def _decide(standing: PackageStanding, rule: QualityRule) -> tuple[Package, Verdict]:
     """Return a package in its new state, and the verdict on it."""
     package = standing.package
     digest = standing.digest
@@ -144,7 +144,7 @@ def _decide(standing: Standing, rule: Rule) -> tuple[Package, Verdict]:
         package = replace(package, state="open", labels="")
     # The verdict is also computed for packages that are already decided, for the report.
     verdict = judge_package(package.pairs, _reviews(standing, rule), rule)
-    if standing.missing or package.state == "accepted" or not verdict.reviewed:
+    if standing.unjudged_pairs or package.state == "accepted" or not verdict.reviewed:
         return package, verdict
     # Enough people reviewed the package, so this version is decided.
     is_accepted = not verdict.refusal
@@ -154,7 +154,7 @@ def _decide(standing: Standing, rule: Rule) -> tuple[Package, Verdict]:
     return replace(package, version=package.version + 1, state="sent back", verdicts=verdicts), verdict
 
 
-def _reviews(standing: Standing, rule: Rule) -> dict[str, list[bool | None]]:
+def _reviews(standing: PackageStanding, rule: QualityRule) -> dict[str, list[bool | None]]:
     """Return one value for each drawn pair that a reviewer judged, by the reviewer's name.
 
     True: reviewer and annotators agree. False: reviewer and annotators disagree. None: the annotators' votes are a tie
@@ -168,15 +168,15 @@ def _reviews(standing: Standing, rule: Rule) -> dict[str, list[bool | None]]:
                 drawn_by_reviewer[reviewer] = draw_pairs(standing, reviewer, rule)
             # People must not review their own annotations, nor choose the pairs of a review.
             if pair in drawn_by_reviewer[reviewer] and reviewer not in standing.annotations.get(pair, {}):
-                annotated = standing.reviewed(pair)
+                annotated = standing.label_for_review(pair)
                 answers.setdefault(reviewer, []).append(None if annotated is None else label == annotated)
     return answers
 
 
-def _row(standing: Standing, package: Package, verdict: Verdict) -> dict[str, Any]:
+def _row(standing: PackageStanding, package: Package, verdict: Verdict) -> dict[str, Any]:
     """Return the report's row of a package. ``package`` is the package in its new state."""
     checked_package = standing.package
-    unjudged_count = len(standing.missing)
+    unjudged_count = len(standing.unjudged_pairs)
     reason = ""
     if unjudged_count:
         reason = f"{unjudged_count:,} pairs are not judged"
@@ -193,7 +193,7 @@ def _row(standing: Standing, package: Package, verdict: Verdict) -> dict[str, An
         "version": checked_package.version,
         "pairs": checked_package.pairs,
         "judged": checked_package.pairs - unjudged_count,
-        "disputed": len(standing.disputed),
+        "disputed": len(standing.disputed_pairs),
         "ties": len(standing.ties),
         "reviews": dict(verdict.reviews),
         "accuracy": accuracy,

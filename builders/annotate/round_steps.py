@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from builders.annotate.annotate_options import PACKAGE_SIZE, REVIEW_ITEMS, ItemCount, RoundPath, Written
-from builders.core.options import Shown, Use
+from builders.annotate.annotate_options import PACKAGE_SIZE, REVIEW_ITEMS, ItemCount, RoundPath, WrittenFiles
+from builders.core.options import Placeholder, Use
 from builders.core.results import Report
 from builders.core.verbs import TABLE_FORMATS, verb
 from builders.store.release_options import MainSplit, NewRelease, ReleasePath
@@ -15,13 +15,13 @@ from builders.store.release_options import MainSplit, NewRelease, ReleasePath
 def export_round(
     round: RoundPath,
     *,
-    pool: Annotated[Path, Shown("FILE")],
+    pool: Annotated[Path, Placeholder("FILE")],
     release: ReleasePath,
     split: MainSplit = "dev",
     unjudged: bool = False,
     package_size: ItemCount = PACKAGE_SIZE,
     review_pairs: ItemCount = REVIEW_ITEMS,
-) -> Written:
+) -> WrittenFiles:
     """Write a pool as a round for people who judge pairs.
 
     The packages of pairs are written for Label Studio, for spreadsheets and as JSON lines. The pairs of a query stay
@@ -50,7 +50,7 @@ def export_round(
     Examples:
         python -m builders annotate export --pool build/pool/dev.jsonl.gz --release build/sample --round build/round
     """
-    from builders.annotate.rounds import Rule
+    from builders.annotate.rounds import QualityRule
     from builders.annotate.tasks import export_pool
     from builders.store.reader import open_release
 
@@ -61,20 +61,20 @@ def export_round(
         split=split,
         unjudged_only=unjudged,
         package_size=package_size,
-        rule=Rule(review_pairs=review_pairs),
+        rule=QualityRule(review_pairs=review_pairs),
     )
     counts = {"pairs": exported.pairs, "queries": exported.queries, "packages": exported.packages}
     text = f"{exported.pairs:,} pairs of {exported.queries:,} queries in {exported.packages:,} packages: {round}"
-    return Written((round,), text, counts)
+    return WrittenFiles((round,), text, counts)
 
 
 @verb()
 def import_judgments(
     round: RoundPath,
-    files: Annotated[Sequence[Path], Use.POSITIONAL, Shown("FILE")],
+    files: Annotated[Sequence[Path], Use.POSITIONAL, Placeholder("FILE")],
     *,
-    annotator: Annotated[str, Shown("NAME")] | None = None,
-) -> Written:
+    annotator: Annotated[str, Placeholder("NAME")] | None = None,
+) -> WrittenFiles:
     """Import judgments into a round from files that people filled in.
 
     FILE is Label Studio's JSON export, a filled-in sheet (CSV, TSV or JSON lines), or a file of judgments from another
@@ -100,15 +100,15 @@ def import_judgments(
 
     imported = import_files(round, files, annotator)
     text = f"{imported.new:,} new judgments of {imported.judgments:,}: {round}"
-    return Written((round,), text, {"judgments": imported.judgments, "new": imported.new})
+    return WrittenFiles((round,), text, {"judgments": imported.judgments, "new": imported.new})
 
 
 @verb()
 def draw_reviews(
     round: RoundPath,
     *,
-    reviewers: Sequence[Annotated[str, Shown("NAME")]],
-) -> Written:
+    reviewers: Sequence[Annotated[str, Placeholder("NAME")]],
+) -> WrittenFiles:
     """Draw random pairs of each judged package for reviewers (A.3).
 
     Writes ROUND/reviews/NAME/PACKAGE.csv, .jsonl and .json (tasks for Label Studio) for every package that is fully
@@ -131,7 +131,7 @@ def draw_reviews(
     from builders.annotate.review import write_reviews
 
     sheet_paths = write_reviews(round, reviewers)
-    return Written(tuple(sheet_paths), "\n".join(map(str, sheet_paths)))
+    return WrittenFiles(tuple(sheet_paths), "\n".join(map(str, sheet_paths)))
 
 
 @verb(formats=TABLE_FORMATS)
@@ -163,7 +163,7 @@ def check_round(round: RoundPath) -> Report:
 
 
 @verb()
-def collect_disagreements(round: RoundPath) -> Written:
+def collect_disagreements(round: RoundPath) -> WrittenFiles:
     """Collect the pairs on which people disagree, for an adjudicator.
 
     Writes ROUND/adjudication/PACKAGE.csv, .jsonl and .json (tasks for Label Studio). Each pair has the number of votes
@@ -183,7 +183,7 @@ def collect_disagreements(round: RoundPath) -> Written:
     sheet_paths, pair_count = write_disputes(round)
     text_lines = list(map(str, sheet_paths))
     text_lines.append(f"{pair_count:,} pairs to decide")
-    return Written(tuple(sheet_paths), "\n".join(text_lines), {"pairs": pair_count})
+    return WrittenFiles(tuple(sheet_paths), "\n".join(text_lines), {"pairs": pair_count})
 
 
 @verb(formats=TABLE_FORMATS)

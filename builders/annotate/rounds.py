@@ -29,8 +29,8 @@ import msgspec
 from msgspec import Meta
 
 from builders.annotate.annotate_options import REVIEW_ITEMS
-from builders.core.errors import InputError, visible
-from builders.core.files import alone, sha256_of, write_bytes
+from builders.core.errors import InputError, make_visible
+from builders.core.files import hold_lock, sha256_of, write_bytes
 from builders.core.typed import Count, Sha256, json_lines, read_json
 from builders.store.reader import Release
 
@@ -69,7 +69,7 @@ def answer_of(cell: str) -> int | None:
     return None
 
 
-class Choice(NamedTuple):
+class LabelChoice(NamedTuple):
     """A possible answer. ``label`` is also the keyboard key. ``name`` is Chinese, and ``means`` explains the answer."""
 
     label: int
@@ -84,7 +84,7 @@ class Choice(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Question:
+class LabelQuestion:
     """A question of a round: its text, its choices, and a ``hint`` for people who submit no answer.
 
     ``highest`` has the highest label of a person and of a model. A model's grades go up to 3, as in UMBRELA.
@@ -93,7 +93,7 @@ class Question:
     name: Asked
     text: str
     hint: str
-    choices: tuple[Choice, ...]
+    choices: tuple[LabelChoice, ...]
     highest: tuple[int, int]
 
     @property
@@ -113,33 +113,33 @@ class Question:
         return None
 
 
-RELEVANCE = Question(
+RELEVANCE = LabelQuestion(
     "relevance",
     "这个段落能回答这个查询吗？",
     "请选择：相关（1）或不相关（0）",
-    (Choice(1, "相关"), Choice(0, "不相关")),
+    (LabelChoice(1, "相关"), LabelChoice(0, "不相关")),
     (1, 3),
 )
-ERRORS = Question(
+ERRORS = LabelQuestion(
     "errors",
     "这个段落排在前几名，却没有标为相关：主要错在哪里？",
     "请选择一类（1 至 8）",
     (
-        Choice(1, "实体不符", "查询和段落说的不是同一个人、地方、机构或东西", "entity mismatch"),
-        Choice(2, "数字不符", "年份、数量、型号等数字不同", "numeral mismatch"),
-        Choice(3, "修饰语不符", "说的是同一件东西，条件、时间、方式等修饰不同", "modifier mismatch"),
-        Choice(4, "句法不符", "词都相同，主语和宾语等关系反了", "syntactic mismatch"),
-        Choice(5, "错别字", "查询或段落里的错字使意思难认", "typos"),
-        Choice(6, "仅词语重合", "有少见的词重合，意思并不相关", "term overlap"),
-        Choice(7, "漏标的正例", "段落其实能回答查询", "false negative"),
-        Choice(8, "其他", "以上都不是", "other"),
+        LabelChoice(1, "实体不符", "查询和段落说的不是同一个人、地方、机构或东西", "entity mismatch"),
+        LabelChoice(2, "数字不符", "年份、数量、型号等数字不同", "numeral mismatch"),
+        LabelChoice(3, "修饰语不符", "说的是同一件东西，条件、时间、方式等修饰不同", "modifier mismatch"),
+        LabelChoice(4, "句法不符", "词都相同，主语和宾语等关系反了", "syntactic mismatch"),
+        LabelChoice(5, "错别字", "查询或段落里的错字使意思难认", "typos"),
+        LabelChoice(6, "仅词语重合", "有少见的词重合，意思并不相关", "term overlap"),
+        LabelChoice(7, "漏标的正例", "段落其实能回答查询", "false negative"),
+        LabelChoice(8, "其他", "以上都不是", "other"),
     ),
     (8, 8),
 )
-QUESTIONS: Mapping[str, Question] = {question.name: question for question in (RELEVANCE, ERRORS)}
+QUESTIONS: Mapping[str, LabelQuestion] = {question.name: question for question in (RELEVANCE, ERRORS)}
 
 
-class Ids(msgspec.Struct, frozen=True, rename="kebab"):
+class PairIds(msgspec.Struct, frozen=True, rename="kebab"):
     """A pair of query and passage."""
 
     query_id: Id
@@ -150,7 +150,7 @@ class Ids(msgspec.Struct, frozen=True, rename="kebab"):
         return self.query_id, self.corpus_id
 
 
-class Judgment(Ids, frozen=True, rename="kebab", omit_defaults=True, forbid_unknown_fields=True):
+class Judgment(PairIds, frozen=True, rename="kebab", omit_defaults=True, forbid_unknown_fields=True):
     """One judgment of one pair, with person, time (UTC), package, and version of the package (from 1).
 
     ``label`` is 1 if the passage answers the query, otherwise 0. A model's label is a grade from 0 to 3. In a round
@@ -177,7 +177,7 @@ class Judgment(Ids, frozen=True, rename="kebab", omit_defaults=True, forbid_unkn
             raise ValueError("model: expected for the kind model and for no other")
         if not 0 < len(self.annotator) <= _LONGEST_NAME:
             raise ValueError(f"annotator: expected a name of at most {_LONGEST_NAME} characters")
-        if visible(self.annotator) != self.annotator:
+        if make_visible(self.annotator) != self.annotator:
             raise ValueError("annotator: expected a name without control characters")
         if not _EARLIEST_YEAR <= self.time.year <= _LATEST_YEAR:
             raise ValueError(f"time: expected a year from {_EARLIEST_YEAR} to {_LATEST_YEAR}")
@@ -220,7 +220,7 @@ def add_judgments(round_path: Path, judgments: Sequence[Judgment], timed: bool =
     if its label or note differs from the person's latest judgment of the pair in this version of the package.
     """
     folder = round_path / JUDGMENTS
-    with alone(folder, folder, wait=True):
+    with hold_lock(folder, folder, wait=True):
         folder.mkdir(exist_ok=True)
         earlier_judgments = read_judgments(round_path)
         if timed:
@@ -262,7 +262,7 @@ State = Literal["open", "sent back", "accepted"]
 Votes = dict[Pair, dict[str, int]]  # pair -> person -> label
 
 
-class Rule(msgspec.Struct, frozen=True, rename="kebab"):
+class QualityRule(msgspec.Struct, frozen=True, rename="kebab"):
     """The rule for accepting a package, and the seed of the reviewers' draws. The defaults are the paper's (A.3)."""
 
     reviewers: Count = 2
@@ -299,7 +299,7 @@ class Package(msgspec.Struct, frozen=True):
         return self.name if self.version == 1 else f"{self.name}.v{self.version}"
 
 
-class Round(msgspec.Struct, frozen=True):
+class AnnotationRound(msgspec.Struct, frozen=True):
     """The content of ``round.json``.
 
     ``fingerprint`` changes with the release's queries or passages. ``pool`` is the SHA-256 of the file with the pairs.
@@ -310,7 +310,7 @@ class Round(msgspec.Struct, frozen=True):
     fingerprint: Sha256
     split: Annotated[str, Meta(pattern=r"\A(train|dev|test)\Z")]
     pool: Sha256
-    rule: Rule
+    rule: QualityRule
     packages: list[Package]
     question: Asked = "relevance"
 
@@ -319,11 +319,11 @@ class Round(msgspec.Struct, frozen=True):
             raise ValueError("packages: expected each name once")
 
     @property
-    def asked(self) -> Question:
+    def label_question(self) -> LabelQuestion:
         return QUESTIONS[self.question]
 
 
-class Item(Ids, frozen=True, rename="kebab"):
+class PackageItem(PairIds, frozen=True, rename="kebab"):
     """A pair of a package, with its texts."""
 
     query: str
@@ -336,10 +336,10 @@ def fingerprint_of(release: Release, split: str) -> str:
     return hashlib.sha256(parts.encode()).hexdigest()
 
 
-def open_round(round_path: Path, expected_question: Asked | None = None) -> Round:
+def open_round(round_path: Path, expected_question: Asked | None = None) -> AnnotationRound:
     """Return the round in ``round_path``. Raises :class:`InputError` for no round, and for another question."""
     try:
-        annotation_round = read_json(round_path / ROUND, Round)
+        annotation_round = read_json(round_path / ROUND, AnnotationRound)
     except (FileNotFoundError, NotADirectoryError):
         raise InputError(f"not a round (no {ROUND}); create a round with `annotate export`", path=round_path) from None
     if expected_question not in (None, annotation_round.question):
@@ -349,20 +349,20 @@ def open_round(round_path: Path, expected_question: Asked | None = None) -> Roun
     return annotation_round
 
 
-def write_round(round_path: Path, annotation_round: Round) -> None:
+def write_round(round_path: Path, annotation_round: AnnotationRound) -> None:
     """Write ``round.json`` into the directory ``round_path``."""
     indented = msgspec.json.format(msgspec.json.encode(annotation_round), indent=1)
     write_bytes(round_path / ROUND, indented + b"\n")
 
 
-def items_of(round_path: Path, package: Package) -> list[Item]:
+def items_of(round_path: Path, package: Package) -> list[PackageItem]:
     """Return the pairs of a package with their texts, in order.
 
     Raises :class:`InputError` if the file is missing, repeats a pair, or has another size than in ``round.json``.
     """
     # The pairs of all versions of a package are the same, so only version 1 is read.
     package_path = round_path / PACKAGES / f"{package.name}.jsonl"
-    items = [item for _, item in json_lines(package_path, Item)]
+    items = [item for _, item in json_lines(package_path, PackageItem)]
     distinct_pairs = {item.pair for item in items}
     if not len(items) == len(distinct_pairs) == package.pairs:
         raise InputError(
@@ -372,7 +372,7 @@ def items_of(round_path: Path, package: Package) -> list[Item]:
 
 
 @dataclass
-class Standing:
+class PackageStanding:
     """The judgments of a package's present version. The adjudications have one label for each decided pair."""
 
     package: Package
@@ -382,12 +382,12 @@ class Standing:
     adjudications: dict[Pair, int] = field(default_factory=dict)
 
     @property
-    def missing(self) -> list[Pair]:
+    def unjudged_pairs(self) -> list[Pair]:
         """The pairs without a judgment of an annotator."""
         return [pair for pair in self.pairs if pair not in self.annotations]
 
     @property
-    def disputed(self) -> list[Pair]:
+    def disputed_pairs(self) -> list[Pair]:
         """The pairs that no adjudicator decided and that got different labels from annotators or reviewers."""
         disputed_pairs = []
         for pair in self.pairs:
@@ -405,14 +405,14 @@ class Standing:
     @property
     def digest(self) -> str:
         """A hash of the labels that most annotators gave. ``Package.labels`` is the hash at the time of acceptance."""
-        lines = (f"{' '.join(pair)} {self.annotated(pair)}" for pair in self.pairs)
+        lines = (f"{' '.join(pair)} {self.annotator_label(pair)}" for pair in self.pairs)
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
     def votes(self, pair: Pair) -> dict[str, int]:
         """Return annotator or reviewer -> label of a pair. If a person annotated and reviewed, the review counts."""
         return self.annotations.get(pair, {}) | self.reviews.get(pair, {})
 
-    def annotated(self, pair: Pair) -> int | None:
+    def annotator_label(self, pair: Pair) -> int | None:
         """Return the label that most annotators of a pair gave, or None for a tie or an unjudged pair."""
         label_counts = Counter(self.annotations.get(pair, {}).values()).most_common(2)
         if not label_counts:
@@ -421,12 +421,12 @@ class Standing:
         is_tie = len(label_counts) > 1 and label_counts[1][1] == top_votes
         return None if is_tie else top_label
 
-    def reviewed(self, pair: Pair) -> int | None:
+    def label_for_review(self, pair: Pair) -> int | None:
         """Return the label to compare with reviews: the label of most annotators or, for a tie, the adjudicator's.
 
         An adjudicator corrects only some pairs. If all adjudicated labels counted, the accuracy would look too high.
         """
-        label = self.annotated(pair)
+        label = self.annotator_label(pair)
         return self.adjudications.get(pair) if label is None else label
 
     def label(self, pair: Pair) -> int | None:
@@ -434,15 +434,15 @@ class Standing:
 
         Reviewers only measure the accuracy of a package. Their labels are not final labels (A.3).
         """
-        return self.adjudications.get(pair, self.annotated(pair))
+        return self.adjudications.get(pair, self.annotator_label(pair))
 
 
-def standings(round_path: Path, annotation_round: Round) -> list[Standing]:
+def read_standings(round_path: Path, annotation_round: AnnotationRound) -> list[PackageStanding]:
     """Return the judgments of each package of a round."""
-    by_package: dict[str, Standing] = {}
+    by_package: dict[str, PackageStanding] = {}
     for package in annotation_round.packages:
         pairs = dict.fromkeys(item.pair for item in items_of(round_path, package))
-        by_package[package.name] = Standing(package, pairs)
+        by_package[package.name] = PackageStanding(package, pairs)
     # Judgments are ordered by time, so a person's latest judgment overwrites earlier judgments.
     for judgment in read_judgments(round_path):
         standing = by_package.get(judgment.package)
@@ -458,7 +458,7 @@ def standings(round_path: Path, annotation_round: Round) -> list[Standing]:
     return list(by_package.values())
 
 
-def _counts_for(judgment: Judgment, standing: Standing, annotation_round: Round) -> bool:
+def _counts_for(judgment: Judgment, standing: PackageStanding, annotation_round: AnnotationRound) -> bool:
     """True if a judgment answers the round's question about a pair of the package's present version."""
     return (
         judgment.question == annotation_round.question

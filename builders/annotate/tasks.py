@@ -17,17 +17,17 @@ from builders.annotate.rounds import (
     RELEVANCE,
     ROUND,
     STUDIO,
+    AnnotationRound,
     Asked,
-    Ids,
-    Item,
     Judgment,
     Kind,
     Label,
+    LabelQuestion,
     Package,
+    PackageItem,
     Pair,
-    Question,
-    Round,
-    Rule,
+    PairIds,
+    QualityRule,
     Time,
     Version,
     add_judgments,
@@ -39,8 +39,8 @@ from builders.annotate.rounds import (
 from builders.core.errors import InputError, log
 from builders.core.files import first_character, read_whole, sha256_of, write_text
 from builders.core.folders import new_directory, work_beside
-from builders.core.highlight import common_terms, marked
-from builders.core.typed import Count, json_lines, json_of, typed
+from builders.core.highlight import common_terms, mark_terms
+from builders.core.typed import Count, convert_to, json_lines, json_of
 from builders.sources.source_tables import find_tables, open_table
 from builders.store.reader import Release
 
@@ -73,7 +73,7 @@ _CONFIG = """\
 """
 
 
-class Task(Item, frozen=True, rename="kebab"):
+class Task(PackageItem, frozen=True, rename="kebab"):
     """A pair to judge. ``said`` has the earlier votes for an adjudicator. ``label`` is the pair's label so far."""
 
     package: str
@@ -105,7 +105,7 @@ def tasks_of(
     return tasks
 
 
-def config_of(question: Question) -> str:
+def config_of(question: LabelQuestion) -> str:
     """Return Label Studio's labelling interface for a question. A tooltip explains each choice."""
     choice_lines = []
     for choice in question.choices:
@@ -182,8 +182,8 @@ def _studio_task(task: Task, model_name: str) -> dict[str, Any]:
     terms = common_terms(task.query, task.passage)
     # The plain query is for Label Studio's list of tasks, which shows no HTML.
     data = {key: row[key] for key in ("package", "version", "kind", "query-id", "corpus-id", "query", "said")}
-    data["query_html"] = marked(task.query, terms)
-    data["passage_html"] = marked(task.passage, terms)
+    data["query_html"] = mark_terms(task.query, terms)
+    data["passage_html"] = mark_terms(task.passage, terms)
     if task.label is None:
         return {"data": data}
     value = {"choices": [str(task.label)]}
@@ -193,7 +193,7 @@ def _studio_task(task: Task, model_name: str) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Exported:
+class ExportedTasks:
     """The numbers of pairs, queries and packages of a new round."""
 
     pairs: int
@@ -209,8 +209,8 @@ def export_pool(
     split: str,
     unjudged_only: bool,
     package_size: int,
-    rule: Rule,
-) -> Exported:
+    rule: QualityRule,
+) -> ExportedTasks:
     """Write the pairs of a pool as the round ``round_path``, which must not exist.
 
     Raises :class:`InputError` if the pool has no pair to judge, or a pair that the release lacks.
@@ -228,7 +228,7 @@ def export_pool(
         raise InputError("has no pair to judge; pool further runs, or omit --unjudged", path=pool)
     # The packages are cut from this order.
     package_count = make_round(round_path, release, split, pairs, pool, rule, package_size)
-    return Exported(len(pairs), len(passages_by_query), package_count)
+    return ExportedTasks(len(pairs), len(passages_by_query), package_count)
 
 
 def expect_new(round_path: Path) -> None:
@@ -246,9 +246,9 @@ def make_round(
     split: str,
     pairs: Sequence[Pair],
     pairs_path: Path,
-    rule: Rule,
+    rule: QualityRule,
     package_size: int = PACKAGE_SIZE,
-    question: Question = RELEVANCE,
+    question: LabelQuestion = RELEVANCE,
 ) -> int:
     """Write the round ``round_path``, which must not exist, and return the number of its packages.
 
@@ -278,7 +278,7 @@ def make_round(
             write_package(folder / PACKAGES, package.stem, tasks, folder / STUDIO)
             packages.append(package)
         # round.json is written last, with the hash of the pairs and the fingerprint of the texts.
-        annotation_round = Round(
+        annotation_round = AnnotationRound(
             format=1,
             release=release.path.resolve().name,
             fingerprint=fingerprint_of(release, split),
@@ -292,7 +292,7 @@ def make_round(
     return len(packages)
 
 
-class JudgmentSubject(Ids, frozen=True, rename="kebab"):
+class JudgmentSubject(PairIds, frozen=True, rename="kebab"):
     """The subject of a judgment in a file: pair, package, version and kind of work."""
 
     package: str
@@ -340,7 +340,7 @@ class _StudioTask(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Imported:
+class ImportedJudgments:
     """The numbers of judgments in the imported files, and of judgments that the round did not have."""
 
     judgments: int
@@ -351,7 +351,7 @@ def import_files(
     round_path: Path,
     judgment_paths: Sequence[Path],
     annotator: str | None,
-) -> Imported:
+) -> ImportedJudgments:
     """Add the judgments of files to a round. ``annotator`` is the person of rows without a name.
 
     Raises :class:`InputError` for a row that is no judgment of a pair of the round. Then nothing is imported.
@@ -367,7 +367,7 @@ def import_files(
     timed: list[Judgment] = []
     untimed: list[Judgment] = []
     for path in judgment_paths:
-        for row_number, row in _read_rows(path, annotation_round.asked):
+        for row_number, row in _read_rows(path, annotation_round.label_question):
             if row.label is None:
                 continue
             error_path = f"{path}:{row_number}"
@@ -391,10 +391,10 @@ def import_files(
         log.warning(
             "%d judgments are of versions that were sent back; they are stored, but do not count", outdated_count
         )
-    return Imported(len(judgments), new_count)
+    return ImportedJudgments(len(judgments), new_count)
 
 
-def _read_rows(path: Path, question: Question) -> Iterator[tuple[int, JudgmentRow]]:
+def _read_rows(path: Path, question: LabelQuestion) -> Iterator[tuple[int, JudgmentRow]]:
     """Yield (number for errors, row) of a file. The first character tells its format."""
     start = first_character(path)
     if start == "{":
@@ -451,7 +451,7 @@ def _judgment_of(
 
 def read_sheet(
     sheet_path: Path,
-    question: Question = RELEVANCE,
+    question: LabelQuestion = RELEVANCE,
 ) -> Iterator[tuple[int, JudgmentRow]]:
     """Yield (line, row) of a filled-in table. Raises :class:`InputError` for a missing column and for a wrong row."""
     for source in find_tables([sheet_path]):
@@ -473,7 +473,7 @@ def read_sheet(
             for column in ("query-id", "corpus-id"):
                 values[column] = cells[column].removeprefix("'")  # see _sheet_cell
             values["label"] = label
-            yield line, typed(values, JudgmentRow, error_path, from_text=True)
+            yield line, convert_to(values, JudgmentRow, error_path, from_text=True)
 
 
 def read_lines(lines_path: Path) -> Iterator[tuple[int, JudgmentRow]]:
@@ -483,7 +483,7 @@ def read_lines(lines_path: Path) -> Iterator[tuple[int, JudgmentRow]]:
 
 def read_export(
     export_path: Path,
-    question: Question = RELEVANCE,
+    question: LabelQuestion = RELEVANCE,
 ) -> Iterator[tuple[int, JudgmentRow]]:
     """Yield (task number from 1, row) for every annotation in Label Studio's JSON export (not JSON-MIN)."""
     # An export is one JSON list, so it is read at once.

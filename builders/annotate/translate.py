@@ -10,7 +10,7 @@ from builders.core.errors import InputError, Unfinished, log
 from builders.core.files import write_text
 from builders.core.folders import key_of, work_beside
 from builders.core.hub import limited_hub
-from builders.core.progress import slices
+from builders.core.progress import slices_with_progress
 from builders.core.redaction import quote_reply
 from builders.sources.source_tables import find_tables, open_table
 from builders.store.layout import text_id
@@ -193,7 +193,7 @@ def _ask_local(model_name: str, query_texts: Sequence[str], keep_answer: Keep) -
         ) from None
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model.to(device)
-    for batch_slice in slices(len(query_texts), _BATCH_QUERIES, unit="text", label="translate"):
+    for batch_slice in slices_with_progress(len(query_texts), _BATCH_QUERIES, unit="text", label="translate"):
         # Tokenizers of BERT return token types, which generate() of a BART refuses.
         inputs = tokenizer(
             list(query_texts[batch_slice]),

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-from builders.annotate.annotate_options import PACKAGE_SIZE, REVIEW_ITEMS, ItemCount, Parallel, Written
+from builders.annotate.annotate_options import PACKAGE_SIZE, REVIEW_ITEMS, ItemCount, Parallel, WrittenFiles
 from builders.core.errors import UsageError
-from builders.core.options import Excludes, Needs, Shown, Use
+from builders.core.options import Excludes, Needs, Placeholder, Use
 from builders.core.results import Report
 from builders.core.verbs import TABLE_FORMATS, verb
 from builders.store.release_options import MainSplit, ReleasePath
 
-Tables = Sequence[Annotated[Path, Shown("TABLE")]]
+Tables = Sequence[Annotated[Path, Placeholder("TABLE")]]
 
 
 @verb(resumes=True)
@@ -19,11 +19,11 @@ def translate_queries(
     release: ReleasePath,
     *,
     split: Sequence[MainSplit] = ("dev",),
-    model: Annotated[str, Shown("NAME")],
+    model: Annotated[str, Placeholder("NAME")],
     local: bool = False,
     parallel: Parallel = 4,
-    out: Annotated[Path, Shown("OUT")],
-) -> Written:
+    out: Annotated[Path, Placeholder("OUT")],
+) -> WrittenFiles:
     """Translate queries into English by a model (Section 2.5).
 
     --model names a model at the endpoint in OPENAI_BASE_URL, or with --local a sequence-to-sequence model of
@@ -64,22 +64,22 @@ def translate_queries(
         out, release_path, splits=split, model=model, local=local, parallel=parallel
     )
     text = f"{translated_count:,} of {query_count:,} queries translated by {model} (a model): {out}"
-    return Written((out,), text, {"queries": query_count, "translated": translated_count})
+    return WrittenFiles((out,), text, {"queries": query_count, "translated": translated_count})
 
 
 @verb(formats=TABLE_FORMATS)
 def manage_translations(
-    action: Annotated[Literal["export", "review", "import"], Use.POSITIONAL, Shown("action")],
+    action: Annotated[Literal["export", "review", "import"], Use.POSITIONAL, Placeholder("action")],
     release: ReleasePath,
     *,
     source: Annotated[Tables, Excludes("action=export")] = (),
-    out: Annotated[Path, Shown("OUT")],
+    out: Annotated[Path, Placeholder("OUT")],
     split: Annotated[Sequence[MainSplit], Needs("action=export")] = (),
     package_size: Annotated[ItemCount, Needs("action=export")] = PACKAGE_SIZE,
     translations: Annotated[Tables, Needs("action=export")] = (),
-    reviews: Annotated[Sequence[Path], Shown("SHEET"), Needs("action=import")] = (),
+    reviews: Annotated[Sequence[Path], Placeholder("SHEET"), Needs("action=import")] = (),
     pairs: Annotated[ItemCount, Excludes("action=export")] = REVIEW_ITEMS,
-) -> Written | Report:
+) -> WrittenFiles | Report:
     """Translate queries by hand, for the cross-lingual set.
 
     `export` writes packages of 1,000 queries into one tab-separated file with the columns package, id, zh,
@@ -125,9 +125,9 @@ def manage_translations(
         return import_translations(out, release_path, tables=source, reviews=reviews, queries_per_package=pairs)
     if action == "review":
         sheet_paths = write_review_sheets(out, release_path, tables=source, queries_per_package=pairs)
-        return Written(tuple(sheet_paths), "\n".join(map(str, sheet_paths)))
+        return WrittenFiles(tuple(sheet_paths), "\n".join(map(str, sheet_paths)))
     query_count, package_count = write_translation_packages(
         out, release_path, splits=split, package_size=package_size, machine_tables=translations
     )
     text = f"{query_count:,} queries in {package_count:,} packages: {out}"
-    return Written((out,), text, {"queries": query_count, "packages": package_count})
+    return WrittenFiles((out,), text, {"queries": query_count, "packages": package_count})

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from builders.add.crosslingual import Translation, build_crosslingual, describe_splits, join_splits, open_translations
-from builders.annotate.rounds import Rule, answer_of
+from builders.annotate.rounds import QualityRule, answer_of
 from builders.annotate.verdicts import Verdict, fraction_rounded_down, judge_package, percent_rounded_down
 from builders.core.errors import InputError, log
 from builders.core.files import atomic_text, sha256_of
 from builders.core.results import Report, Table
-from builders.core.sampling import draw
+from builders.core.sampling import draw_sample
 from builders.core.tables import round_stat
 from builders.sources.source_files import Source
 from builders.sources.source_tables import find_tables, open_table
@@ -70,13 +70,13 @@ def write_review_sheets(
     _, texts_by_split, translations = open_translations(release_path, tables, "auto")
     chinese_texts = join_splits(texts_by_split)
     packages = by_package(translations)
-    rule = Rule()
+    rule = QualityRule()
     sheet_paths = []
     for reviewer in range(1, rule.reviewers + 1):
         rows = []
         for package, package_translations in packages.items():
             # The draw differs between reviewers, so that together they review more queries.
-            drawn_ids = draw(package_translations, queries_per_package, f"{rule.seed} {reviewer} {package}")
+            drawn_ids = draw_sample(package_translations, queries_per_package, f"{rule.seed} {reviewer} {package}")
             for zh_id, translation in package_translations.items():
                 if zh_id in drawn_ids:
                     rows.append((package, zh_id, chinese_texts[zh_id], translation.english, ""))
@@ -96,7 +96,7 @@ def import_translations(
 ) -> Report:
     """Build the cross-lingual set from reviewed packages. If a package is refused, only report the verdicts."""
     base, texts_by_split, translations = open_translations(release_path, tables, "auto")
-    rule = Rule(review_pairs=queries_per_package)
+    rule = QualityRule(review_pairs=queries_per_package)
     sheets = find_tables(reviews)
     verdicts = review_packages(translations, sheets, rule)
     package_figures = []
@@ -185,7 +185,7 @@ def by_package(translations: Iterable[Translation]) -> dict[str, dict[str, Trans
 
 
 def review_packages(
-    translations: Iterable[Translation], sheets: Sequence[Source], rule: Rule
+    translations: Iterable[Translation], sheets: Sequence[Source], rule: QualityRule
 ) -> dict[str, tuple[int, Verdict]]:
     """Return package -> (number of queries, verdict). Each sheet is from one reviewer.
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from builders.annotate.rounds import Rule
+from builders.annotate.rounds import QualityRule
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Verdict:
 def judge_package(
     item_count: int,
     answers_by_reviewer: Mapping[str, Sequence[bool | None]],
-    rule: Rule,
+    rule: QualityRule,
 ) -> Verdict:
     """Return the verdict on one package of ``item_count`` items.
 
@@ -66,7 +66,7 @@ def _incompleteness(
     item_count: int,
     answers_by_reviewer: Mapping[str, Sequence[bool | None]],
     answer_counts: Mapping[str, tuple[int, int]],
-    rule: Rule,
+    rule: QualityRule,
 ) -> str:
     """Return why the reviews do not suffice for a decision, or "" if they do."""
     if len(answer_counts) < rule.reviewers:

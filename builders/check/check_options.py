@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from builders.check.findings import ERROR, TESTS
-from builders.core.options import Help, OneOf, Shown
+from builders.core.options import Help, OneOf, Placeholder
 
 
 def _acceptable_tests() -> tuple[str, ...]:
@@ -18,6 +18,6 @@ ACCEPTABLE_TESTS = _acceptable_tests()
 AcceptedTests = Annotated[
     Sequence[str],
     OneOf(ACCEPTABLE_TESTS),
-    Shown("TEST"),
+    Placeholder("TEST"),
     Help("count the errors of these tests as warnings (default: no test)"),
 ]

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from builders.check.check_options import AcceptedTests
 from builders.core.errors import log
-from builders.core.options import Shown
+from builders.core.options import Placeholder
 from builders.core.results import Report
 from builders.core.verbs import TABLE_FORMATS, verb
 from builders.store.release_options import ReleasePath
@@ -16,7 +16,7 @@ from builders.store.release_options import ReleasePath
 def check_release(
     release: ReleasePath,
     *,
-    figures: Annotated[Path, Shown("DIR")] | None = None,
+    figures: Annotated[Path, Placeholder("DIR")] | None = None,
     accept: AcceptedTests = (),
 ) -> Report:
     """Test a release, and compare its counts with the paper's Table 3.
@@ -45,17 +45,17 @@ def check_release(
         python -m builders check --release build/sample --figures build/sample-figures
         python -m builders check --release dureader_retrieval --format json --accept ids-not-md5
     """
-    from builders.check.histograms import draw
-    from builders.check.release_report import check
+    from builders.check.histograms import draw_histograms
+    from builders.check.release_report import test_release
     from builders.check.report_tables import tables_of
     from builders.core.files import check_file, write_bytes, write_text
     from builders.store.reader import open_release
 
     if figures:  # a folder that cannot be written is an error before the tests, which take minutes
         check_file(figures / "stats.json")
-    outcome = check(open_release(release), frozenset(accept))
+    outcome = test_release(open_release(release), frozenset(accept))
     if figures:
-        histograms = draw(outcome.figures.lengths, outcome.figures.positives)
+        histograms = draw_histograms(outcome.figures.lengths, outcome.figures.positives)
         for name, image in histograms.items():
             write_bytes(figures / name, image)
         stats_text = json.dumps(outcome.figures.stats, ensure_ascii=False, indent=1)

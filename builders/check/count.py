@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from builders.check.paper import relabelled
+from builders.check.paper import count_relabelled
 from builders.check.survey import Survey
 from builders.core.tables import round_stat
 from builders.store.judgments import read_judged
@@ -26,7 +26,7 @@ SELECT chars, count(*) FROM positive JOIN passage ON id = docid GROUP BY chars
 
 
 @dataclass
-class Figures:
+class ReleaseFigures:
     """The statistics of a release.
 
     Attributes:
@@ -41,7 +41,7 @@ class Figures:
     positives: dict[str, LengthCounter]
 
 
-def count_survey(survey_tables: Survey) -> Figures:
+def count_survey(survey_tables: Survey) -> ReleaseFigures:
     """Compute the statistics of the release whose rows are in ``survey_tables``."""
     # Two sets share a corpus.
     corpus_configs = dict.fromkeys(dataset_set.corpus for dataset_set in SETS.values())
@@ -59,7 +59,7 @@ def count_survey(survey_tables: Survey) -> Figures:
     corrections = _count_corrections(survey_tables)
     if corrections:
         stats["relabelled"] = corrections
-    return Figures(stats, lengths, positives)
+    return ReleaseFigures(stats, lengths, positives)
 
 
 def _count_table3(survey_tables: Survey) -> tuple[dict[str, Any], dict[str, LengthCounter]]:
@@ -109,7 +109,7 @@ def _count_corrections(survey_tables: Survey) -> dict[str, Any]:
             query_ids = release.table("queries", split, ["_id"])["_id"].to_pylist()
             old_judged = read_judged(release, BEFORE, split)
             new_judged = read_judged(release, "qrels", split)
-            corrections[split] = relabelled(query_ids, old_judged, new_judged)
+            corrections[split] = count_relabelled(query_ids, old_judged, new_judged)
     return corrections
 
 

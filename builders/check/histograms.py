@@ -15,8 +15,13 @@ _LEAST_LAST_BAR = 5  # positives per query of the last bar, at least
 _COLOUR = "#2a6f97"
 
 
-def draw(length_counters: dict[str, LengthCounter], positive_counters: dict[str, LengthCounter]) -> dict[str, bytes]:
-    """Return the histograms as {file name: bytes of the PNG}. The arguments are fields of :class:`.count.Figures`."""
+def draw_histograms(
+    length_counters: dict[str, LengthCounter], positive_counters: dict[str, LengthCounter]
+) -> dict[str, bytes]:
+    """Return the histograms as {file name: bytes of the PNG}.
+
+    The arguments are fields of :class:`.count.ReleaseFigures`.
+    """
     images = {}
     if length_counters:
         images["passage-length.png"] = _draw_counters(length_counters, "passages", _draw_lengths)

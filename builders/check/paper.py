@@ -3,17 +3,17 @@
 from collections.abc import Sequence
 from typing import Any
 
-from builders.core.tables import aligned, round_stat
-from builders.store.judgments import Judged
+from builders.core.tables import align_rows, round_stat
+from builders.store.judgments import Judgments
 from builders.store.layout import SPLITS
-from builders.store.published import published
+from builders.store.published import published_figures
 from builders.store.stored_answers import answers_text
 from builders.store.table3 import TABLE3_ROWS, format_figure
 
 
 def side_by_side(release_stats: dict[str, Any]) -> str:
     """Format Table 3 of the release and of the paper, the collections and the label overlap as aligned text."""
-    paper = published()
+    paper = published_figures()
     lines = _table3_lines(release_stats["table3"], paper["table3"])
     for split, figures in release_stats.get("english", {}).items():
         lines.append(_english_line(split, figures, paper["english"].get(split, {})))
@@ -48,7 +48,7 @@ def _table3_lines(table3: dict[str, Any], paper_table3: dict[str, Any]) -> list[
             row.append(format_figure(figures[key]))
             row.append(format_figure(paper_table3.get(column, {}).get(key)))
         rows.append(row)
-    return aligned(rows, widths=(24, 11))
+    return align_rows(rows, widths=(24, 11))
 
 
 def _english_line(split: str, figures: dict[str, Any], paper_figures: dict[str, Any]) -> str:
@@ -93,10 +93,10 @@ def _table2_lines(paper: dict[str, Any], set_counts: dict[str, dict[str, int]]) 
     query_count = sum(paper["table3"][split]["queries"] for split in SPLITS)
     passage_count = paper["collections"]["corpus"]["passages"]
     remark = f"(DuReader-retrieval in the paper's Table 3: {query_count:,} queries and {passage_count:,} passages)"
-    return [*aligned(rows, left=2, gap="  "), remark]
+    return [*align_rows(rows, left=2, gap="  "), remark]
 
 
-def relabelled(query_ids: Sequence[str], judged_before: Judged, judged_after: Judged) -> dict[str, Any]:
+def count_relabelled(query_ids: Sequence[str], judged_before: Judgments, judged_after: Judgments) -> dict[str, Any]:
     """Count the differences between two judgments of the same queries. Return JSON values.
 
     Section 2.3: "the average positive paragraph per query has increased from 2.43 to 4.91. There are 71.53% of queries
@@ -125,7 +125,7 @@ def relabelled(query_ids: Sequence[str], judged_before: Judged, judged_after: Ju
     }
 
 
-def _positive_pairs(query_ids: Sequence[str], judged: Judged) -> set[tuple[str, str]]:
+def _positive_pairs(query_ids: Sequence[str], judged: Judgments) -> set[tuple[str, str]]:
     """Return the (query id, passage id) pairs that are judged positive."""
     pairs = set()
     for query_id in query_ids:
@@ -148,14 +148,14 @@ _RELABELLED_ROWS = (  # key of relabelled, title, format
 
 
 def relabelled_text(stats_by_split: dict[str, dict[str, Any]], paper_figures: dict[str, Any]) -> str:
-    """Format the results of :func:`relabelled` for every split, and the paper's values, as aligned text."""
+    """Format the results of :func:`count_relabelled` for every split, and the paper's values, as aligned text."""
     rows = [["judged by people", *stats_by_split, "paper"]]
     for key, title, number_format in _RELABELLED_ROWS:
         values = [figures[key] for figures in stats_by_split.values()]
         values.append(paper_figures.get(key))
         cells = ["-" if value is None else format(value, number_format) for value in values]
         rows.append([title, *cells])
-    lines = aligned(rows, widths=(32, 11))
+    lines = align_rows(rows, widths=(32, 11))
     for split, figures in stats_by_split.items():
         lines.append(
             f"{split}: {figures['false_negatives']:,} pairs became positive, "

@@ -5,18 +5,18 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
-from builders.check.count import Figures, count_survey
+from builders.check.count import ReleaseFigures, count_survey
 from builders.check.findings import ERROR, EXAMPLES, INFO, TESTS, WARNING, Finding
 from builders.check.paper import side_by_side
 from builders.check.rules import check_rows
-from builders.check.survey import Survey, survey
+from builders.check.survey import Survey, open_survey
 from builders.core.cache import FileEntry
 from builders.core.errors import InputError
 from builders.core.limits import usable_cores
-from builders.core.progress import progress
+from builders.core.progress import show_progress
 from builders.store.judgments import drawn_overlaps, overlap_table, overlaps_with_train
 from builders.store.layout import MANIFEST, SETS
-from builders.store.published import published
+from builders.store.published import published_figures
 from builders.store.reader import Release
 from builders.store.shards import wrong_file
 from builders.store.stored_answers import answer_counts
@@ -32,7 +32,7 @@ class CheckedRelease:
     """
 
     findings: list[Finding]
-    figures: Figures
+    figures: ReleaseFigures
     drawn_overlaps: list[dict[str, Any]]
 
     def of(self, test_name: str) -> list[Finding]:
@@ -74,7 +74,7 @@ class CheckedRelease:
             "tests": tests,
             "release": self.figures.stats,
             "overlap": self.drawn_overlaps,
-            "paper": published(),
+            "paper": published_figures(),
         }
 
     def text(self) -> str:
@@ -98,12 +98,12 @@ def _describe(finding: Finding) -> str:
     return line
 
 
-def check(release: Release, accepted: frozenset[str] = frozenset()) -> CheckedRelease:
+def test_release(release: Release, accepted: frozenset[str] = frozenset()) -> CheckedRelease:
     """Test a release. ``accepted`` are names of tests whose errors count as warnings."""
     findings = check_files(release)
     # The rows of a config with a wrong file are not tested, because the file could be the cause of their faults.
     broken_configs = {finding.where.split("/")[0] for finding in findings if finding.test == "manifest"}
-    with survey(release, broken_configs) as tables:
+    with open_survey(release, broken_configs) as tables:
         figures = count_survey(tables)
         figures.stats["table2"] = _count_table2(tables)
         answers = answer_counts(tables.loaded, release.table)
@@ -154,7 +154,7 @@ def check_files(release: Release) -> list[Finding]:
     with concurrent.futures.ThreadPoolExecutor(usable_cores()) as pool:
         reasons = pool.map(partial(_wrong_entry, release), entries)
         wrong_files = []
-        with progress(total=sum(entry.bytes for entry in entries), unit="B", label="files") as bar:
+        with show_progress(total=sum(entry.bytes for entry in entries), unit="B", label="files") as bar:
             for entry, reason in zip(entries, reasons, strict=True):
                 if reason:
                     wrong_files.append((entry.path, reason))

@@ -6,7 +6,7 @@ from typing import Any
 from builders.check.release_report import CheckedRelease
 from builders.core.results import Table
 from builders.store.judgments import overlap_columns
-from builders.store.published import published
+from builders.store.published import published_figures
 from builders.store.table3 import LENGTH_KEYS, TABLE3_ROWS
 
 _SHARE_COLUMN = "overlapping_share"
@@ -15,7 +15,7 @@ _SHARE_COLUMN = "overlapping_share"
 def tables_of(outcome: CheckedRelease) -> list[Table]:
     """Return the tests, the findings, and the counts beside the paper's. A part without rows has no table."""
     stats = outcome.figures.stats
-    paper = published()
+    paper = published_figures()
     label_overlap = []
     for split, counts in stats.get("label_overlap", {}).items():
         label_overlap.append({"split": split, **counts})

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 from builders.check.findings import EXAMPLES, INFO, LONGEST_PASSAGE, LONGEST_QUERY, WARNING, Finding
 from builders.check.survey import Survey
 from builders.core.errors import InputError
-from builders.core.progress import progress
+from builders.core.progress import show_progress
 from builders.store.layout import ANSWERS, IDS, QRELS, QUESTION_TYPES, REMOVED, SETS, TOLD_APART, config_of
 from builders.store.manifest import STATS, read_stats
-from builders.store.published import published
+from builders.store.published import published_figures
 
 
-class Rule(NamedTuple):
+class CheckRule(NamedTuple):
     """An SQL query that finds faults in rows of one kind.
 
     Attributes:
@@ -91,84 +91,84 @@ _ANSWER_PASSAGES = "(SELECT query_id, unnest(docids) AS docid FROM answers_here)
 _LISTED_IDS = "listed WHERE config = $config"
 RULES = (
     # Rules for texts (queries and passages). They give a finding for each config and split.
-    Rule(
+    CheckRule(
         row_kind="text",
         test="ids-not-md5",
         what="ids",
         example="coalesce(id, 'null')",
         rows="texts WHERE NOT id_ok",
     ),
-    Rule(
+    CheckRule(
         row_kind="text",
         test="empty-texts",
         what="texts",
         example="id",
         rows="texts WHERE blank",
     ),
-    Rule(
+    CheckRule(
         row_kind="text",
         test="long-texts",
         what="texts",
         example="id || ' (' || chars || ' characters)'",
         rows=f"texts WHERE {_TOO_LONG}",
     ),
-    Rule(
+    CheckRule(
         row_kind="text",
         test="control-characters",
         what="texts",
         example=_CONTROL_EXAMPLE,
         rows="texts WHERE control IS NOT NULL",
     ),
-    Rule(
+    CheckRule(
         row_kind="text",
         test="replacement-characters",
         what="texts",
         example="id",
         rows="texts WHERE replaced",
     ),
-    Rule(
+    CheckRule(
         row_kind="text",
         test="one-id-two-texts",
         what="ids",
         example="id",
         rows=_TWO_TEXTS,
     ),
-    Rule(
+    CheckRule(
         row_kind="text",
         test="duplicate-texts",
         what="repeated texts",
         example="ids",
         rows=_REPEATED_TEXTS,
     ),
-    Rule(
+    CheckRule(
         row_kind="listed",
         test="samples",
         what="ids not in {corpus}",
         example="coalesce(id, 'null')",
         rows=f"{_LISTED_IDS} AND id NOT IN (FROM corpus_ids)",
     ),
-    Rule(
+    CheckRule(
         row_kind="listed",
         test="samples",
         what="ids listed more than once",
         example="id",
         rows=f"{_LISTED_IDS} GROUP BY id HAVING count(*) > 1",
     ),
-    Rule(
+    CheckRule(
         row_kind="judged",
         test="dangling-ids",
         what="judgments of a query that {queries} lacks",
         example="query_id",
         rows=f"judgments {_NO_QUERY}",
     ),
-    Rule(
+    CheckRule(
         row_kind="judged",
         test="dangling-ids",
         what="judgments of a passage that {corpus} lacks",
         example=_PAIR_EXAMPLE,
         rows=f"judgments {_NO_PASSAGE}",
     ),
-    Rule(
+    CheckRule(
         row_kind="judged",
         test="duplicate-judgments",
         what="pairs",
@@ -176,14 +176,14 @@ RULES = (
         rows=f"judgments {_BY_PAIR}(*) > 1",
     ),
     # Every query of a labelled split needs a positive passage. In restrain-* and resttest-*, judged queries need one.
-    Rule(
+    CheckRule(
         row_kind="sampled",
         test="queries-without-positives",
         what="queries",
         example="query_id",
         rows="judgments GROUP BY query_id HAVING max(score) <= 0",
     ),
-    Rule(
+    CheckRule(
         row_kind="labelled",
         test="queries-without-positives",
         what="queries",
@@ -191,77 +191,77 @@ RULES = (
         rows=f"query_ids ANTI JOIN {_POSITIVE_PAIRS} ON query_id = id ANTI JOIN known_before ON before = id",
     ),
     # A query may lose its last positive when people correct the judgments.
-    Rule(
+    CheckRule(
         row_kind="corrected",
         test="no-positives-left",
         what="queries",
         example="DISTINCT before",
         rows=f"known_before WHERE before NOT IN (SELECT query_id FROM {_POSITIVE_PAIRS})",
     ),
-    Rule(
+    CheckRule(
         row_kind="translated",
         test="dangling-ids",
         what="zh_ids that {queries} lacks",
         example="id || ' (' || zh_id || ')'",
         rows=_UNKNOWN_ZH_IDS,
     ),
-    Rule(
+    CheckRule(
         row_kind="joined",
         test="ids-not-md5",
         what="query ids",
         example="query_id",
         rows="joined_rows WHERE NOT coalesce(id_ok, false)",
     ),
-    Rule(
+    CheckRule(
         row_kind="joined",
         test="ids-not-md5",
         what="passage ids",
         example="coalesce(docid, 'null')",
         rows="passages WHERE NOT id_ok",
     ),
-    Rule(
+    CheckRule(
         row_kind="joined",
         test="dangling-ids",
         what="passages that {corpus} lacks",
         example=_PAIR_EXAMPLE,
         rows=f"passages {_NO_PASSAGE}",
     ),
-    Rule(
+    CheckRule(
         row_kind="joined",
         test="joined-rows",
         what="passages with both labels",
         example=_PAIR_EXAMPLE,
         rows=f"passages {_BY_PAIR}(DISTINCT positive) > 1",
     ),
-    Rule(
+    CheckRule(
         row_kind="answered",
         test="dangling-ids",
         what="with answers that {queries} lacks",
         example="query_id",
         rows=f"answers_here {_NO_QUERY}",
     ),
-    Rule(
+    CheckRule(
         row_kind="answered",
         test="answers",
         what="repeated",
         example="query_id",
         rows="answers_here GROUP BY query_id HAVING count(*) > 1",
     ),
-    Rule(
+    CheckRule(
         row_kind="answered",
         test="answers",
         what="with lists of different lengths",
         example="query_id",
         rows="answers_here WHERE NOT fits",
     ),
-    Rule(
+    CheckRule(
         row_kind="answered",
         test="answers",
         what="of unknown type",
         example="query_id || ' (' || question_type || ')'",
         rows=f"answers_here WHERE question_type NOT IN {('', *QUESTION_TYPES)}",
     ),
-    Rule(
+    CheckRule(
         row_kind="answered",
         test="answers",
         what="with an unjudged passage",
@@ -269,14 +269,14 @@ RULES = (
         rows=f"{_ANSWER_PASSAGES} ANTI JOIN all_judged USING (query_id, docid)",
     ),
     # Section 2.3: similar questions are removed from the training questions.
-    Rule(
+    CheckRule(
         row_kind="removed",
         test="similar-queries",
         what="removed queries that are still in {queries}/{split}",
         example="query_id",
         rows="joined_rows SEMI JOIN query_ids ON id = query_id",
     ),
-    Rule(
+    CheckRule(
         row_kind="asked",
         test="dangling-ids",
         what="rows of a query that {queries} lacks",
@@ -284,14 +284,14 @@ RULES = (
         rows=f"joined_rows {_NO_QUERY}",
     ),
     # The benchmark's joined rows contain every query once, and every judgment.
-    Rule(
+    CheckRule(
         row_kind="benchmark",
         test="joined-rows",
         what="queries of {queries}/{split} without a row, or with more than one row",
         example="id",
         rows="query_ids LEFT JOIN joined_rows ON query_id = id GROUP BY id HAVING count(query_id) <> 1",
     ),
-    Rule(
+    CheckRule(
         row_kind="benchmark-judged",
         test="joined-rows",
         what="pairs that differ from {qrels}/{split}",
@@ -299,14 +299,14 @@ RULES = (
         rows=_DIFFERENT_PAIRS,
     ),
     # Section 3.4: every query of a split is either in duplicated or in others.
-    Rule(
+    CheckRule(
         row_kind="told apart",
         test="similar-queries",
         what="queries that are not in exactly one of duplicated and others",
         example="id",
         rows=_NOT_IN_ONE,
     ),
-    Rule(
+    CheckRule(
         row_kind="two splits",
         test="shared-queries",
         what="queries that are in {second} and in {split}",
@@ -327,7 +327,7 @@ def check_rows(survey_tables: Survey, counted_stats: dict[str, Any]) -> Iterator
         for rule in RULES:
             if rule.row_kind in tested_rows.kinds:
                 row_tests.append((rule, tested_rows))
-    with progress(total=len(text_rules) + len(row_tests), unit="test", label="rules") as bar:
+    with show_progress(total=len(text_rules) + len(row_tests), unit="test", label="rules") as bar:
         for rule in text_rules:
             yield from _test_texts(survey_tables, rule)
             bar.update(1)
@@ -343,7 +343,7 @@ class _TestedRows(NamedTuple):
 
     Attributes:
         name: the place in findings.
-        kinds: the kinds of its rows, see :class:`Rule`.
+        kinds: the kinds of its rows, see :class:`CheckRule`.
         parameters: the parameters of rules.
     """
 
@@ -414,7 +414,7 @@ def _tested_split(survey_tables: Survey, config: str, split: str) -> _TestedRows
     return _TestedRows(f"{config}/{split}", kinds, parameters)
 
 
-def _test_texts(survey_tables: Survey, rule: Rule) -> Iterator[Finding]:
+def _test_texts(survey_tables: Survey, rule: CheckRule) -> Iterator[Finding]:
     """Apply a rule for texts to all splits at once."""
     faults = f"SELECT config, split, {rule.example} AS example FROM {rule.rows}"
     sql = f"SELECT config, split, count(*), min(example, {EXAMPLES}) FROM ({faults}) GROUP BY ALL ORDER BY ALL"
@@ -423,7 +423,7 @@ def _test_texts(survey_tables: Survey, rule: Rule) -> Iterator[Finding]:
         yield Finding(rule.test, f"{config}/{split}", fault_count, what, examples or [])
 
 
-def _test_rows(survey_tables: Survey, rule: Rule, tested_rows: _TestedRows) -> Iterator[Finding]:
+def _test_rows(survey_tables: Survey, rule: CheckRule, tested_rows: _TestedRows) -> Iterator[Finding]:
     """Apply a rule to a split, or to a group of splits."""
     row_sets = {name: sql for name, sql in _ROW_SETS.items() if name in rule.rows}
     unread = _unread_config(survey_tables, row_sets, tested_rows.parameters)
@@ -467,7 +467,7 @@ def check_sizes(survey_tables: Survey, counted_stats: dict[str, Any]) -> Iterato
     A difference is a warning for data from the official archives or the paper's other sources. For data from raw
     DuReader, a difference is an info, because raw DuReader cannot give the paper's sizes.
     """
-    paper = published()
+    paper = published_figures()
     verbs = {build.verb for build in survey_tables.release.manifest.builds}
     main_level = WARNING if "official" in verbs else INFO
     # Out-of-domain sets and translations have the paper's sources, so a difference is unexpected.

@@ -11,10 +11,10 @@ from typing import Any
 
 import duckdb
 
-from builders.core.database import database
+from builders.core.database import open_database
 from builders.core.files import temporary_folder
-from builders.core.limits import full_disk, usable_cores, writing
-from builders.core.progress import progress
+from builders.core.limits import convert_full_disk, full_disk, usable_cores
+from builders.core.progress import show_progress
 from builders.core.shares import report_share
 from builders.store.layout import (
     ANSWERS,
@@ -138,15 +138,15 @@ def _split_order(split: str) -> tuple[int, str]:
 
 
 @contextlib.contextmanager
-def survey(release: Release, broken_configs: Collection[str] = ()) -> Iterator[Survey]:
+def open_survey(release: Release, broken_configs: Collection[str] = ()) -> Iterator[Survey]:
     """Read a release into tables, except ``broken_configs``. The tables are removed when the block ends.
 
     Raises :class:`DiskFull` if TMPDIR is too small for the tables.
     """
     with (
         temporary_folder() as work,
-        writing(work),
-        database(work / "spill", _MEMORY_MB, file=work / "survey.duckdb") as con,
+        convert_full_disk(work),
+        open_database(work / "spill", _MEMORY_MB, file=work / "survey.duckdb") as con,
     ):
         con.execute("SET preserve_insertion_order = false")
         con.execute(_TABLES)
@@ -154,7 +154,7 @@ def survey(release: Release, broken_configs: Collection[str] = ()) -> Iterator[S
         tables = Survey(con, release)
         intact_splits = [(config, split) for config, split in release.splits() if config not in broken_configs]
         split_bytes = [_bytes_of(release, config, split) for config, split in intact_splits]
-        with progress(total=sum(split_bytes), unit="B", label="read") as bar:
+        with show_progress(total=sum(split_bytes), unit="B", label="read") as bar:
             for (config, split), byte_count in zip(intact_splits, split_bytes, strict=True):
                 with bar.task(byte_count):
                     try:

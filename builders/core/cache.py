@@ -1,8 +1,8 @@
 """Entries of manifests (path, size, rows, SHA-256), and a cache of files that were verified against them.
 
-:func:`describe` makes a :class:`FileEntry`. :func:`wrong_file` compares a file with its entry, and reads an unchanged
-file only once. The user's cache records verified files. A record is valid until the file's inode, size, mtime or ctime
-changes. A record is an empty file whose name is a hash, so processes need no lock."""
+:func:`describe_file` makes a :class:`FileEntry`. :func:`wrong_file` compares a file with its entry, and reads an
+unchanged file only once. The user's cache records verified files. A record is valid until the file's inode, size, mtime
+or ctime changes. A record is an empty file whose name is a hash, so processes need no lock."""
 
 import contextlib
 import os
@@ -27,7 +27,7 @@ _SETTLED_AFTER = 2 * 10**9
 _CHECKSUM_CLAIM = "its SHA-256"
 
 
-def caches() -> Path:
+def cache_folder() -> Path:
     """Return the user's cache folder: ``$XDG_CACHE_HOME/dureader_retrieval`` or ``~/.cache/dureader_retrieval``."""
     parent_folder = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return Path(parent_folder) / "dureader_retrieval"
@@ -38,7 +38,7 @@ def writable_cache(*names: str) -> Path:
 
     Raises :class:`InputError` with the environment variable that selects another folder.
     """
-    folder = caches().joinpath(*names)
+    folder = cache_folder().joinpath(*names)
     problem = ""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -63,7 +63,7 @@ class FileEntry(Struct, frozen=True):
         name_within(self.path)
 
 
-def describe(folder: Path, name: str, rows: int | None = None) -> FileEntry:
+def describe_file(folder: Path, name: str, rows: int | None = None) -> FileEntry:
     """Return the manifest entry of a file in ``folder``."""
     file_path = folder / name
     return FileEntry(name, file_path.stat().st_size, rows, sha256_of(file_path))
@@ -174,4 +174,4 @@ def _is_settled(status: os.stat_result, start_time: int) -> bool:
 def _record_path(status: os.stat_result, claim: Any) -> Path:
     # ctime detects an edit that restores the old mtime, because programs cannot set ctime.
     identity = [status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns, claim]
-    return caches() / "checked" / key_of(identity)
+    return cache_folder() / "checked" / key_of(identity)

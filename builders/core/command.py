@@ -34,7 +34,7 @@ def as_typed(program: str, shown_text: str) -> str:
     return re.sub(rf"python -m (builders|baselines|{CONSOLE})\b", CONSOLE, shown_text)
 
 
-def summary(target: str) -> str:
+def verb_summary(target: str) -> str:
     """Return the first line of a verb's docstring without importing its module, which may take seconds.
 
     ``target`` is "module:function", or a package whose docstring describes a verb with steps.
@@ -51,13 +51,13 @@ def summary(target: str) -> str:
     return docstring.partition("\n")[0]
 
 
-def overview(program: str, description: str, groups: Mapping[str, Mapping[str, str]]) -> str:
+def program_overview(program: str, description: str, groups: Mapping[str, Mapping[str, str]]) -> str:
     """Return the help of a program: a line for each verb, in groups."""
     help_lines = [f"usage: python -m {program} VERB ...", "", description]
     for title, group_verbs in groups.items():
         help_lines += ["", f"{title}:"]
         for verb_name, target in group_verbs.items():
-            help_lines.append(f"  {verb_name:<{_VERB_COLUMN}} {summary(target)}")
+            help_lines.append(f"  {verb_name:<{_VERB_COLUMN}} {verb_summary(target)}")
     help_lines += ["", f"python -m {program} VERB --help shows the options of a verb, and an example."]
     return as_typed(program, "\n".join(help_lines))
 
@@ -67,7 +67,7 @@ def steps_overview(program: str, verb_name: str, package: ModuleType) -> str:
     step_column = max(map(len, package.STEPS))
     help_lines = [f"usage: python -m {program} {verb_name} STEP ...", "", inspect.getdoc(package) or "", "", "steps:"]
     for step_name, target in package.STEPS.items():
-        help_lines.append(f"  {step_name:<{step_column}}  {summary(target)}")
+        help_lines.append(f"  {step_name:<{step_column}}  {verb_summary(target)}")
     return as_typed(program, "\n".join(help_lines))
 
 
@@ -108,7 +108,7 @@ def _run_words(
     """Run what the words after the program's name ask for: a verb, a step, the help, the version or the completion."""
     first_word, *further_words = command_words
     if first_word in ("-h", "--help"):
-        print(overview(program, description, groups))
+        print(program_overview(program, description, groups))
         return 0
     if first_word == "--version":
         print(f"dureader_retrieval {VERSION}")

@@ -14,7 +14,7 @@ _BYTES_PER_MB = 1_000_000
 
 
 @contextlib.contextmanager
-def database(
+def open_database(
     spill_path: Path, memory_mb: int, threads: int | None = None, file: Path | None = None
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """Yield a database in memory, or in ``file``. Data beyond the memory limit go to the folder ``spill_path``.

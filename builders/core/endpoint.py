@@ -13,7 +13,7 @@ from dataclasses import replace
 import msgspec
 
 from builders.core.errors import InputError, Unfinished
-from builders.core.progress import progress
+from builders.core.progress import show_progress
 from builders.core.redaction import hide_known, quote_reply, without_credentials
 from builders.core.reply_limits import ReplyLimits, in_daemon_threads, limit_replies
 from builders.core.typed import json_of
@@ -117,7 +117,7 @@ class Endpoint:
 
         ``number`` is the prompt's place in ``prompts``. Raises the errors of :meth:`answer`.
         """
-        with progress(total=len(prompts), unit="answer", label=label) as bar:
+        with show_progress(total=len(prompts), unit="answer", label=label) as bar:
             # The answers come in any order, so that one slow answer does not delay the others.
             for number, answer in in_daemon_threads(self.answer, prompts, parallel):
                 keep_answer(number, answer)

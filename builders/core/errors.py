@@ -37,7 +37,7 @@ def _redact_record(record: logging.LogRecord) -> bool:
 log.addFilter(_redact_record)
 
 
-def visible(text: str) -> str:
+def make_visible(text: str) -> str:
     """Return an untrusted text as one line that is safe to print. Control characters become escapes."""
     return UNSAFE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
@@ -77,7 +77,7 @@ class InputError(Exception):
             message = f"{path}: {message}"
         # A text is cut only after redaction, because half a key is not recognised. The first cut, at twice the length,
         # saves time, because the redaction of very long texts would take long.
-        safe_message = visible(redact(message[: 2 * _LONGEST_MESSAGE]))
+        safe_message = make_visible(redact(message[: 2 * _LONGEST_MESSAGE]))
         super().__init__(_cut_text(safe_message, _LONGEST_MESSAGE))
 
 
@@ -105,7 +105,7 @@ EXTRAS = {
 }
 
 
-def install(extra: str) -> str:
+def install_command(extra: str) -> str:
     """Return the pip command that installs this checkout, or the package, with an extra. "" stands for no extra."""
     is_checkout = (Path(__file__).parents[2] / "pyproject.toml").is_file()
     extra_suffix = f"[{extra}]" if extra else ""
@@ -119,5 +119,5 @@ def missing_library(error: ImportError) -> str:
     import_name = (error.name or "").partition(".")[0]
     for extra, libraries in EXTRAS.items():
         if import_name in libraries.split():
-            return f"{error.name} is not installed: {install(extra)}"
+            return f"{error.name} is not installed: {install_command(extra)}"
     return ""

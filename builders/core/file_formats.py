@@ -41,7 +41,7 @@ _FEW_CHARACTERS = 100
 Open = Callable[[], AbstractContextManager[IO[bytes]]]
 
 
-def decompressed(compressed_file: IO[bytes], shown_path: Path | str) -> IO[bytes]:
+def decompress_file(compressed_file: IO[bytes], shown_path: Path | str) -> IO[bytes]:
     """Return the content of a file that is open at its start: decompressed if it is gzipped, else as it is.
 
     ``compressed_file`` needs ``peek``. Raises :class:`InputError` for another compression, naming the format.

@@ -28,11 +28,11 @@ from builders.core.file_formats import (
     GZIP,
     HEAD_BYTES,
     PARQUET,
-    decompressed,
+    decompress_file,
     describe_encoding,
     expect_utf8,
 )
-from builders.core.limits import writing
+from builders.core.limits import convert_full_disk
 
 _BLOCK_BYTES = 1 << 20
 # An OSError without errno comes from Arrow or gzip and means damaged content.
@@ -53,7 +53,7 @@ _MOST_DIGITS = 18  # a number of at most 18 digits fits into 64 bits
 _copies_of_pipes: dict[tuple[int, int], Path] = {}  # copies of pipes by device and inode
 
 
-def rereadable(path: Path) -> Path:
+def rereadable_path(path: Path) -> Path:
     """Return a path that can be read more than once: a temporary copy for a pipe, else ``path`` itself.
 
     A pipe (``<(zcat RUN)``, ``/dev/stdin``) can be read only once. The copy is removed when this process ends.
@@ -67,7 +67,7 @@ def rereadable(path: Path) -> Path:
         folder_until_exit = contextlib.ExitStack()
         copy_path = folder_until_exit.enter_context(temporary_folder()) / "pipe"
         atexit.register(folder_until_exit.close)
-        with writing(copy_path.parent), open(path, "rb") as pipe, open(copy_path, "wb") as copy:
+        with convert_full_disk(copy_path.parent), open(path, "rb") as pipe, open(copy_path, "wb") as copy:
             shutil.copyfileobj(pipe, copy, _BLOCK_BYTES)
         _copies_of_pipes[pipe_id] = copy_path
     return _copies_of_pipes[pipe_id]
@@ -148,7 +148,7 @@ def kind_of(output_path: Path) -> str:
     return "socket"
 
 
-def link(file_path: Path, link_path: Path) -> None:
+def link_or_copy(file_path: Path, link_path: Path) -> None:
     """Make ``link_path`` a hard link to a file, which must not change later. If links are impossible, copy the file."""
     try:
         os.link(os.path.realpath(file_path), link_path)  # the hub's cache contains symbolic links
@@ -157,7 +157,7 @@ def link(file_path: Path, link_path: Path) -> None:
 
 
 @contextlib.contextmanager
-def alone(locked_path: Path, shown_path: Path, *, wait: bool = False) -> Iterator[None]:
+def hold_lock(locked_path: Path, shown_path: Path, *, wait: bool = False) -> Iterator[None]:
     """Lock the path ``locked_path`` while the block writes to it. Raise :class:`DiskFull` if the disk is full.
 
     The lock is a file beside ``locked_path``. The parent folder is created if necessary. A killed process leaves the
@@ -170,7 +170,7 @@ def alone(locked_path: Path, shown_path: Path, *, wait: bool = False) -> Iterato
     lock_path = locked_path.with_name(f".{locked_path.name.lstrip('.')}.lock")
     owner_pid = os.getpid()
     lock = FileLock(lock_path)
-    with writing(locked_path.parent):
+    with convert_full_disk(locked_path.parent):
         locked_path.parent.mkdir(parents=True, exist_ok=True)
         try:
             lock.acquire(timeout=0)
@@ -203,7 +203,7 @@ def temporary_folder(inside: Path | None = None) -> Iterator[Path]:
             folder = inside / f"{_TEMPORARY_PREFIX}{secrets.token_hex(4)}"
             # Another process has locked the folder to remove it.
             with contextlib.suppress(InputError):
-                lock.enter_context(alone(folder, folder))
+                lock.enter_context(hold_lock(folder, folder))
                 break
         folder.mkdir(_OWNER_ONLY)
         owner_pid = os.getpid()
@@ -219,7 +219,7 @@ def _remove_abandoned_folders(parent_folder: Path) -> None:
     for lock_path in parent_folder.glob(f".{_TEMPORARY_PREFIX}*.lock"):
         abandoned_folder = parent_folder / lock_path.stem.removeprefix(".")
         # Suppressed errors: the folder is in use, or belongs to another user.
-        with contextlib.suppress(InputError, OSError), alone(abandoned_folder, abandoned_folder):
+        with contextlib.suppress(InputError, OSError), hold_lock(abandoned_folder, abandoned_folder):
             shutil.rmtree(abandoned_folder, ignore_errors=True)
 
 
@@ -277,7 +277,7 @@ def new_file(output_path: Path) -> Iterator[Path]:
     target_path = real_path(output_path)
     # In the same folder, because a rename is atomic only within a file system.
     temporary_path = target_path.with_name(f".{target_path.name}.tmp")
-    with alone(temporary_path, target_path):
+    with hold_lock(temporary_path, target_path):
         try:
             temporary_path.unlink(missing_ok=True)
             yield temporary_path
@@ -356,7 +356,9 @@ def fsync(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def reading(path: Path | str, *, damaged: str = "is damaged or cut short", remedy: str = "") -> Iterator[None]:
+def convert_read_errors(
+    path: Path | str, *, damaged: str = "is damaged or cut short", remedy: str = ""
+) -> Iterator[None]:
     """Convert the block's errors in reading the file ``path`` into a one-line :class:`InputError`.
 
     Errors of the operating system, gzip, zip, Arrow and UTF-8 decoding are converted. The new message quotes the
@@ -393,7 +395,7 @@ def is_parquet(file_path: Path) -> bool:
 
 
 def _read_head(file_path: Path) -> bytes:
-    with reading(file_path), open(rereadable(file_path), "rb") as file:
+    with convert_read_errors(file_path), open(rereadable_path(file_path), "rb") as file:
         return file.read(HEAD_BYTES)
 
 
@@ -403,13 +405,13 @@ def open_text(file_path: Path) -> Iterator[IO[bytes]]:
 
     Raises :class:`InputError` for a damaged file, another compression, and UTF-16.
     """
-    with reading(file_path), open(rereadable(file_path), "rb") as file:
+    with convert_read_errors(file_path), open(rereadable_path(file_path), "rb") as file:
         head = file.peek(HEAD_BYTES)[:HEAD_BYTES]
         damage = "is damaged or cut short"
         if head.startswith(GZIP):
             damage = "is a damaged or incomplete gzip file"
-        with reading(file_path, damaged=damage):
-            text_file: Any = decompressed(file, file_path)
+        with convert_read_errors(file_path, damaged=damage):
+            text_file: Any = decompress_file(file, file_path)
             expect_utf8(text_file.peek(HEAD_BYTES)[:HEAD_BYTES], file_path)
             yield text_file
 
@@ -514,16 +516,16 @@ def expect_id(text: str, file_path: Path, line_number: int | None = None) -> str
     return text
 
 
-def integer(field: bytes, column_name: str, file_path: Path, line_number: int) -> int:
+def parse_integer(field: bytes, column_name: str, file_path: Path, line_number: int) -> int:
     """Parse a column as a whole number. Raise :class:`InputError` with the line and the column's name."""
     with contextlib.suppress(ValueError):
         if len(field) <= _MOST_DIGITS:
             return int(field)
     raise InputError(
-        f"expected a whole number as the {column_name}, found {shown(field)}", path=file_path, line=line_number
+        f"expected a whole number as the {column_name}, found {quote_column(field)}", path=file_path, line=line_number
     )
 
 
-def shown(field: bytes) -> str:
+def quote_column(field: bytes) -> str:
     """Return the start of a column, quoted for an error message."""
     return repr(field[:_QUOTED_LENGTH].decode(errors="replace"))

@@ -27,7 +27,7 @@ from msgspec import Struct
 
 from builders.core.cache import FileEntry, cached_sha256
 from builders.core.errors import InputError, log
-from builders.core.files import kind_of, reading, real_path, rereadable, write_text
+from builders.core.files import convert_read_errors, kind_of, real_path, rereadable_path, write_text
 from builders.core.typed import Count, Sha256, read_json
 
 _RECORD_NAME = "dureader_retrieval finished output"
@@ -145,8 +145,8 @@ def option_values(
 
 def file_input(label: str, input_path: Path) -> VerbInput:
     """Describe a file that a verb reads. Raises :class:`InputError` if the file cannot be read."""
-    with reading(input_path):
-        return VerbInput(label, {"": cached_sha256(rereadable(input_path))})
+    with convert_read_errors(input_path):
+        return VerbInput(label, {"": cached_sha256(rereadable_path(input_path))})
 
 
 def find_finished(out: Path | None, call: VerbCall | None, *, again: bool) -> FinishedOutput | None:

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from builders.core.errors import InputError, Unfinished, log
-from builders.core.files import alone, fsync, kind_of, real_path
-from builders.core.limits import writing
+from builders.core.files import fsync, hold_lock, kind_of, real_path
+from builders.core.limits import convert_full_disk
 
 _KEY_DIGITS = 24
 
@@ -55,7 +55,7 @@ def work_beside(out: Path, key: str = "", *, resume: bool = True, wait: bool = F
     out = real_path(out)
     building_folder = _building_folder(out)
     work_folder = building_folder / (key or "work")
-    with alone(building_folder, out, wait=wait):
+    with hold_lock(building_folder, out, wait=wait):
         # Complete or undo a replacement of ``out`` that a kill has interrupted.
         old_output = earlier_output(out)
         if out.exists():
@@ -70,7 +70,7 @@ def work_beside(out: Path, key: str = "", *, resume: bool = True, wait: bool = F
         work_folder.mkdir(parents=True, exist_ok=True)
         try:
             # ``writing`` compares the free space of disks, so its block ends before the work folder is removed.
-            with writing(work_folder):
+            with convert_full_disk(work_folder):
                 yield work_folder
         except BaseException as error:
             is_wrong_input = isinstance(error, InputError) and not isinstance(error, Unfinished)
@@ -194,7 +194,7 @@ def task_folder(final_folder: Path) -> Iterator[Path]:
     parent_folder = final_folder.parent
     temporary_path = tempfile.mkdtemp(prefix=f"{final_folder.name}.", suffix=".half", dir=parent_folder)
     unfinished_folder = Path(temporary_path)
-    with writing(parent_folder):
+    with convert_full_disk(parent_folder):
         yield unfinished_folder
     try:
         unfinished_folder.rename(final_folder)

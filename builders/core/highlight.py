@@ -46,7 +46,7 @@ def _spellings(words: set[str], text: str) -> set[str]:
     return spellings
 
 
-def marked(text: str, terms: list[str]) -> str:
+def mark_terms(text: str, terms: list[str]) -> str:
     """Return the text as escaped HTML with ``<mark>`` around each of the ``terms``."""
     if not terms:
         return html.escape(text)

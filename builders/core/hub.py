@@ -67,7 +67,7 @@ def report_commit(commit_url: str) -> Report:
 def report_planned_files(files: Mapping[str, tuple[Path, str]], repo: str) -> Report:
     """Return the result of a dry run: the files that an upload would send, with their sizes. No hub is asked.
 
-    ``files`` are those of :func:`upload`.
+    ``files`` are those of :func:`upload_files`.
     """
     file_sizes = {}
     for repo_path, (local_file, _) in sorted(files.items()):
@@ -79,7 +79,7 @@ def report_planned_files(files: Mapping[str, tuple[Path, str]], repo: str) -> Re
     return Report(value, "\n".join(lines), [Table(["path", "bytes"], list(file_sizes.items()))])
 
 
-def upload(
+def upload_files(
     files: Mapping[str, tuple[Path, str]],
     repo: str,
     *,

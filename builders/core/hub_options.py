@@ -3,7 +3,7 @@
 import re
 from typing import Annotated
 
-from builders.core.options import Help, Parsed, Shown, Use
+from builders.core.options import Help, Parsed, Placeholder, Use
 
 _REPOSITORY_NAME = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
 
@@ -15,7 +15,7 @@ def repo_name(text: str) -> str:
     return text
 
 
-Repository = Annotated[str, Parsed(repo_name), Shown("ORG/NAME")]
+Repository = Annotated[str, Parsed(repo_name), Placeholder("ORG/NAME")]
 CreateRepository = Annotated[bool, Use.WITH_NO, Help("create the repository if it is missing")]
 PrivateRepository = Annotated[bool, Help("refuse a public repository; with --create, create a private one")]
 DryRun = Annotated[bool, Help("list the files that would be sent with their sizes, and send nothing")]

@@ -149,7 +149,7 @@ def in_order(
 
 
 @contextlib.contextmanager
-def loading() -> Iterator[None]:
+def convert_loader_errors() -> Iterator[None]:
     """Raise :class:`WorkerDied` if a worker process of a torch DataLoader is killed, or finds /dev/shm full."""
     try:
         yield

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
-from builders.core.errors import InputError, install
+from builders.core.errors import InputError, install_command
 from builders.core.jobs import Engine, Result, Task, WorkerDied
 
 TASK_BYTES = 1 << 30  # memory that Ray reserves for a task; labelling a block needs less than half
@@ -44,7 +44,7 @@ class RayEngine(Engine):
         try:
             import ray
         except ImportError as error:
-            raise InputError(f"--engine ray needs Ray ({error}): {install('ray')}") from None
+            raise InputError(f"--engine ray needs Ray ({error}): {install_command('ray')}") from None
         self._ray: Any = ray
         self._connected = not ray.is_initialized()
         if self._connected:

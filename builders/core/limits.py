@@ -83,7 +83,7 @@ class DiskFull(Unfinished):
 
 
 @contextlib.contextmanager
-def writing(folder: Path) -> Iterator[None]:
+def convert_full_disk(folder: Path) -> Iterator[None]:
     """Raise :class:`DiskFull` if the block, which writes to the folder ``folder``, fails because a disk is full.
 
     If blocks are nested, the error names the folder whose disk has the least free space.

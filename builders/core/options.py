@@ -77,7 +77,7 @@ class OrObject:
 
 
 @dataclass(frozen=True)
-class Shown:
+class Placeholder:
     """The word for an option's value in the help, for example K or DIR."""
 
     metavar: str
@@ -199,7 +199,7 @@ class Option:
     @property
     def metavar(self) -> str:
         """The word for a value in the help."""
-        declared_word = self.marker(Shown)
+        declared_word = self.marker(Placeholder)
         if declared_word:
             return declared_word.metavar
         word_by_type = {int: "N", float: "X", Path: "PATH"}

@@ -109,7 +109,7 @@ class LogProgress(Bar):
             print(str(self), file=sys.stderr, flush=True)
 
 
-def progress(
+def show_progress(
     items: Iterable[Any] | None = None, *, total: int | None = None, unit: str = "it", label: str = "", done: int = 0
 ) -> Any:
     """Return a progress bar on stderr. Outside terminals and notebooks, the bar logs a line every 30 seconds.
@@ -127,9 +127,9 @@ def progress(
     return LogProgress(items, **options)
 
 
-def slices(item_count: int, slice_size: int, *, unit: str, label: str) -> Iterator[slice]:
+def slices_with_progress(item_count: int, slice_size: int, *, unit: str, label: str) -> Iterator[slice]:
     """Yield the slices of ``slice_size`` items that divide ``item_count`` items, with a bar that counts items."""
-    with progress(total=item_count, unit=unit, label=label) as bar:
+    with show_progress(total=item_count, unit=unit, label=label) as bar:
         for start in range(0, item_count, slice_size):
             stop = min(start + slice_size, item_count)
             yield slice(start, stop)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from builders.core.errors import UsageError
-from builders.core.tables import as_text, markdown_table, percent
+from builders.core.tables import as_text, format_percent, markdown_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,7 +67,7 @@ class Table:
             return ""
         # Other numbers, such as counts, are written as they are.
         if isinstance(value, float):
-            return percent(value) if column in self.percent_columns else f"{value:g}"
+            return format_percent(value) if column in self.percent_columns else f"{value:g}"
         return as_text(value)
 
 

@@ -16,7 +16,7 @@ def size_name(count: int) -> str:
     return str(count)
 
 
-def draw(ids: Iterable[str], size: int, seed: int | str) -> set[str]:
+def draw_sample(ids: Iterable[str], size: int, seed: int | str) -> set[str]:
     """Draw ``size`` of the distinct ``ids`` with equal probability, or all ids if there are fewer.
 
     The ids with the smallest SHA-256 of seed and id are drawn. With the same seed, a larger draw therefore contains
@@ -30,10 +30,10 @@ def draw(ids: Iterable[str], size: int, seed: int | str) -> set[str]:
     return {id_by_digest[digest] for digest in smallest_digests}
 
 
-def lots(ids: Iterable[str], seed: int, count: int) -> npt.NDArray[np.uint64]:
+def random_lots(ids: Iterable[str], seed: int, count: int) -> npt.NDArray[np.uint64]:
     """Return a random number for each of ``count`` ids, shape (count,). Ids with the lowest numbers are drawn first.
 
-    A number depends only on seed and id, as in :func:`draw`. A number has eight bytes, so millions fit in memory.
+    A number depends only on seed and id, as in :func:`draw_sample`. It has eight bytes, so millions fit in memory.
     """
     # The hash of the seed is computed once and copied for each id.
     seed_hash = hashlib.blake2b(f"{seed}\n".encode(), digest_size=np.dtype(np.uint64).itemsize)

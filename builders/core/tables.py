@@ -6,12 +6,12 @@ An escaped text is displayed literally. The text cannot act as markup or HTML, a
 import re
 from collections.abc import Sequence
 
-from builders.core.errors import visible
+from builders.core.errors import make_visible
 
 _MARKUP = re.compile(r"[\\`*<>&|\[\]]")
 
 
-def percent(fraction: float) -> str:
+def format_percent(fraction: float) -> str:
     """Format a fraction as in the paper: percent with two decimals, without the percent sign."""
     return f"{100 * fraction:.2f}"
 
@@ -21,7 +21,7 @@ def round_stat(value: float | None) -> float | None:
     return None if value is None else round(float(value), 4)
 
 
-def aligned(rows: Sequence[Sequence[str]], widths: Sequence[int] = (), left: int = 1, gap: str = "") -> list[str]:
+def align_rows(rows: Sequence[Sequence[str]], widths: Sequence[int] = (), left: int = 1, gap: str = "") -> list[str]:
     """Return the rows as lines. The first ``left`` columns are left-aligned. Further columns are right-aligned.
 
     ``widths`` are the columns' widths in characters, and the last width applies to all further columns. Without
@@ -45,7 +45,7 @@ def aligned(rows: Sequence[Sequence[str]], widths: Sequence[int] = (), left: int
 
 def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Format a table without a final line end. Only the first column is left-aligned."""
-    return "\n".join(aligned([header, *rows], gap="  "))
+    return "\n".join(align_rows([header, *rows], gap="  "))
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
@@ -57,12 +57,12 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]], left: i
 
 def as_text(text: object) -> str:
     """Escape a text for a line of Markdown."""
-    return _MARKUP.sub(r"\\\g<0>", visible(str(text)))
+    return _MARKUP.sub(r"\\\g<0>", make_visible(str(text)))
 
 
 def as_code(text: object) -> str:
     """Format a text as a Markdown code span. The fence is one backtick longer than any run of backticks in the text."""
-    code_text = visible(str(text)).replace("|", r"\|")
+    code_text = make_visible(str(text)).replace("|", r"\|")
     longest_run = max(map(len, re.findall("`+", code_text)), default=0)
     fence = "`" * (longest_run + 1)
     # Markdown removes one space at each side. Without it, a backtick of the text would belong to the fence.

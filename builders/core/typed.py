@@ -101,7 +101,7 @@ def json_lines(file_path: Path, value_type: type[T], remedy: str = "") -> Iterat
             yield number, json_of(line, value_type, file_path, number, remedy)
 
 
-def typed(
+def convert_to(
     content: Any,
     value_type: type[T],
     file_path: Path | str,

@@ -16,7 +16,7 @@ import unicodedata
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from builders.core.words import words
+from builders.core.words import split_words
 
 CHINESE = "\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _IS_CHINESE = re.compile(f"[{CHINESE}]")
@@ -157,7 +157,7 @@ def word_tokens(text: str) -> list[str]:
 
 def _segment(text: str) -> list[str]:
     # Nearly all words have only letters and digits. Testing the whole word first is faster.
-    return [word for word in map(str.lower, words(text)) if word.isalnum() or any(map(str.isalnum, word))]
+    return [word for word in map(str.lower, split_words(text)) if word.isalnum() or any(map(str.isalnum, word))]
 
 
 def word_parts(text: str) -> list[WordPart]:
@@ -192,7 +192,7 @@ def _normalised_parts(text: str) -> Iterator[tuple[str, list[str]]]:
                 # A letter belongs to the pair that it ends, and to the pair that it begins.
                 yield letter, letter_pairs[max(0, letter_number - 1) : letter_number + 1]
         else:
-            for word in words(run.text):
+            for word in split_words(run.text):
                 has_letter_or_digit = any(map(str.isalnum, word))
                 yield word, [word.lower()] if has_letter_or_digit else []
 

@@ -20,7 +20,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
 
-from builders.core.errors import InputError, install
+from builders.core.errors import InputError, install_command
 
 _IMPORT_LOCK = threading.Lock()
 SEGMENTERS = ("rjieba", "jieba")  # the first is the default
@@ -40,13 +40,13 @@ _TIE = "常在"  # the frequent pair for which two ways to cut are almost equall
 _MAY_DIFFER = re.compile(f"[{re.escape(_SIGNS)}{_RARE}]|{_TIE}")
 
 
-def words(text: str, segmenter: str = SEGMENTERS[0]) -> list[str]:
-    """Return the words of ``text`` in order. The joined words equal ``text``. Errors are those of :func:`cutter`."""
-    return cutter(segmenter)(text)
+def split_words(text: str, segmenter: str = SEGMENTERS[0]) -> list[str]:
+    """Return the words of ``text`` in order: joined, they equal ``text``. Errors are those of :func:`word_cutter`."""
+    return word_cutter(segmenter)(text)
 
 
 @functools.cache
-def cutter(segmenter: str = SEGMENTERS[0]) -> Callable[[str], list[str]]:
+def word_cutter(segmenter: str = SEGMENTERS[0]) -> Callable[[str], list[str]]:
     """Return the function that cuts a text into words. A process loads the dictionary only once.
 
     Raises :class:`InputError` if the segmenter is not installed.
@@ -72,7 +72,9 @@ def segmenter_version(segmenter: str = SEGMENTERS[0]) -> str:
 
 
 def _not_installed(segmenter: str) -> InputError:
-    return InputError(f"{segmenter} is not installed: {install('builders')}; or choose another with --segmenter")
+    return InputError(
+        f"{segmenter} is not installed: {install_command('builders')}; or choose another with --segmenter"
+    )
 
 
 def _load_jieba() -> Callable[[str], list[str]]:

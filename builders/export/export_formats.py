@@ -1,7 +1,7 @@
 """The formats of :mod:`builders.export.export_release`: names and lines of the files.
 
-A format is a function that writes a set of a release into an output. :data:`FORMATS` lists the formats. :func:`export`
-writes the directory.
+A format is a function that writes a set of a release into an output. :data:`FORMATS` lists the formats.
+:func:`export_set` writes the directory.
 
 In training data, the negatives of a query are dealt to its positives in turn. If the negatives run out, dealing starts
 again with the first negative. `baselines mine` draws 4 negatives for each positive, so by default each negative is used
@@ -23,7 +23,7 @@ import pyarrow as pa
 from builders.core.errors import InputError, UsageError, log
 from builders.core.files import sha256_of, write_text
 from builders.core.folders import new_directory
-from builders.core.progress import progress
+from builders.core.progress import show_progress
 from builders.export.exported_runs import FORMS, write_runs
 from builders.export.output import Output
 from builders.export.sets import ROWS, DrawnSet, ReleaseSet, joined_with
@@ -36,7 +36,7 @@ PASSAGES_PER_FILE = 500_000
 MARKER = "EXPORT"  # without .json, because some tools read every JSON file of a folder
 
 
-def beir(release_set: ReleaseSet, output: Output) -> None:
+def write_beir(release_set: ReleaseSet, output: Output) -> None:
     """Write BEIR's files: the corpus, a file with the queries of all splits, and judgments with a header."""
     output.json(
         "corpus.jsonl", (batch.to_pylist() for batch in release_set.corpus()), total=release_set.passage_count()
@@ -74,7 +74,7 @@ def _total_queries(release_set: ReleaseSet) -> int | None:
     return total
 
 
-def trec(release_set: ReleaseSet, output: Output) -> None:
+def write_trec(release_set: ReleaseSet, output: Output) -> None:
     """Write TREC files for Pyserini: a collection of JSON files, topics, judgments."""
     documents = _pyserini_documents(release_set)
     passage_count = release_set.release.rows(release_set.configs.corpus, "corpus")
@@ -117,13 +117,13 @@ def _write_topics(release_set: ReleaseSet, output: Output, queries_name: str, qr
         )
 
 
-def msmarco(release_set: ReleaseSet, output: Output) -> None:
+def write_msmarco(release_set: ReleaseSet, output: Output) -> None:
     """Write MS MARCO's files: collection, queries and judgments as TSV."""
     output.texts("collection.tsv", release_set.contents(), total=release_set.passage_count())
     _write_topics(release_set, output, "queries.{}.tsv", "qrels.{}.tsv", "\t")
 
 
-def tevatron(release_set: ReleaseSet, output: Output) -> None:
+def write_tevatron(release_set: ReleaseSet, output: Output) -> None:
     """Write Tevatron's files: the corpus, and a line with all passages for each query."""
     corpus = (batch.rename_columns(["docid", "title", "text"]) for batch in release_set.corpus())
     output.json("corpus.jsonl", (batch.to_pylist() for batch in corpus), total=release_set.passage_count())
@@ -152,7 +152,7 @@ _OFFICIAL_NAMES = {
 _TSV_SEPARATORS = r"[\t\r\n]"  # separators of fields and lines in the official code
 
 
-def official(release_set: ReleaseSet, output: Output) -> None:
+def write_official(release_set: ReleaseSet, output: Output) -> None:
     """Write the original release's files, and the baseline's training files if train has negatives."""
     release = release_set.release
     if release_set.name != "main":
@@ -180,7 +180,7 @@ def official(release_set: ReleaseSet, output: Output) -> None:
         for name, lines_of in (("dual", _dual_lines), ("cross", _cross_lines)):
             file_name = f"{_BASELINE_FOLDER}/train/{name}.train.tsv"
             # The number of lines is unknown, so the bar counts questions.
-            with progress(total=release_set.count_rows("train", "train"), unit="query", label=file_name) as bar:
+            with show_progress(total=release_set.count_rows("train", "train"), unit="query", label=file_name) as bar:
                 output.tsv(file_name, _training_columns(release, lines_of, bar), _TSV_SEPARATORS, bar=bar)
 
 
@@ -288,7 +288,7 @@ def _write_training(release_set: ReleaseSet, output: Output, files: dict[str, Ro
             name = pattern.format(split)
             skipped_ids: list[str] = []
             # The number of lines is unknown, so the bar counts queries.
-            with progress(total=release_set.joined_count(split), unit="query", label=name) as bar:
+            with show_progress(total=release_set.joined_count(split), unit="query", label=name) as bar:
                 batches = _training_batches(
                     read_joined(split), rows_of, output.negatives_per_positive, skipped_ids, bar
                 )
@@ -355,22 +355,22 @@ def _write_nothing(release_set: ReleaseSet, output: Output) -> None:
 
 
 FORMATS: dict[str, Callable[[ReleaseSet, Output], None]] = {
-    "beir": beir,
-    "trec": trec,
-    "msmarco": msmarco,
-    "tevatron": tevatron,
+    "beir": write_beir,
+    "trec": write_trec,
+    "msmarco": write_msmarco,
+    "tevatron": write_tevatron,
     "flagembedding": partial(_write_training, files={"{}.jsonl": _flagembedding_rows}),
     "triplets": partial(_write_training, files={"{}.jsonl": _triplet_rows}),
     "pylate": partial(_write_training, files={"{}.jsonl": _tuple_rows}),
     # Tuples for the losses of a SentenceTransformer, and labelled pairs for the losses of a CrossEncoder.
     "sentence-transformers": partial(_write_training, files={"{}.jsonl": _tuple_rows, "{}.pairs.jsonl": _pair_rows}),
-    "official": official,
+    "official": write_official,
     "rag": _write_nothing,
 }
 WITH_NEGATIVES = ("tevatron", "flagembedding", "triplets", "pylate", "sentence-transformers")
 
 
-def export(
+def export_set(
     release: Release,
     form: str,
     out: Path,
@@ -405,7 +405,7 @@ def export(
             FORMATS[form](release_set, output)
             if form == "trec" and name == "main":
                 release_runs = [entry.path for entry in release.manifest.files if entry.path.startswith("runs/")]
-                runs = [*map(release.named, release_runs), *runs]
+                runs = [*map(release.verified_path, release_runs), *runs]
         write_runs(output, runs, form, release_set)
         # The marker tells a later export that this folder can be replaced.
         marker: dict[str, Any] = {"format": form, "set": name, "release": sha256_of(release.path / MANIFEST)}

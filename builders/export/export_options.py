@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from builders.core.options import Help, Parsed, Shown
+from builders.core.options import Help, Parsed, Placeholder
 from builders.store.names import SET_NAMES
 
 EXPORT_FORMATS = (
@@ -32,6 +32,6 @@ def set_name(text: str) -> str:
 ExportedSet = Annotated[
     str,
     Parsed(set_name),
-    Shown("SET"),
+    Placeholder("SET"),
     Help(f"set to export: {', '.join(SET_NAMES)} or a drawn training set"),
 ]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from builders.core.options import Again, AtLeastOne, Needs, OneOf, Shown
+from builders.core.options import Again, AtLeastOne, Needs, OneOf, Placeholder
 from builders.core.results import Report, Table
 from builders.core.verbs import verb
 from builders.export.export_options import EXPORT_FORMATS, ExportedSet
@@ -19,13 +19,13 @@ def export_release(
     release: ReleasePath,
     *,
     format: Annotated[str, OneOf(EXPORT_FORMATS)],
-    out: Annotated[Path, Shown("DIR")],
+    out: Annotated[Path, Placeholder("DIR")],
     set: ExportedSet = "main",
-    negatives: Annotated[Sequence[Path], Shown("F")] = (),
-    negatives_per_positive: Annotated[AtLeastOne, Shown("N")] = 4,
+    negatives: Annotated[Sequence[Path], Placeholder("F")] = (),
+    negatives_per_positive: Annotated[AtLeastOne, Placeholder("N")] = 4,
     run: Sequence[RunPath] = (),
     runs_only: Annotated[bool, Needs("run")] = False,
-    top_k: Annotated[AtLeastOne, Shown("K"), Needs("format=rag")] = 10,
+    top_k: Annotated[AtLeastOne, Placeholder("K"), Needs("format=rag")] = 10,
     again: Again = False,
 ) -> Report:
     """Write a release for other tools: BEIR, FlagEmbedding, PyLate.
@@ -104,7 +104,7 @@ def export_release(
         option_values,
         record_finished,
     )
-    from builders.export.export_formats import export
+    from builders.export.export_formats import export_set
     from builders.store.layout import MANIFEST
     from builders.store.reader import open_release
     from builders.store.runs import Run
@@ -128,7 +128,7 @@ def export_release(
     if finished:
         rows_by_file = finished.result
     else:
-        rows_by_file = export(
+        rows_by_file = export_set(
             release,
             format,
             out,

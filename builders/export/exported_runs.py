@@ -40,7 +40,7 @@ def _empty_answers() -> dict[str, Any]:
 _EMPTY_ANSWERS = _empty_answers()
 
 
-def distinct(hits: list[Hit]) -> list[tuple[str, str]]:
+def distinct_hits(hits: list[Hit]) -> list[tuple[str, str]]:
     """Return the (passage, score) pairs of a query, best first, with strictly falling scores and no repeated passage.
 
     A score that is not below its predecessor becomes the next 32-bit float below the predecessor. If a score becomes
@@ -117,7 +117,7 @@ def _encode_trec(run: Run, tag: str, _: ReleaseSet) -> Blocks:
     tag = "_".join(tag.split()) or "run"
     for query_id, hits in run.hits.items():
         lines: list[str] = []
-        for rank, (passage_id, score) in enumerate(distinct(hits), 1):
+        for rank, (passage_id, score) in enumerate(distinct_hits(hits), 1):
             lines.append(f"{query_id} Q0 {passage_id} {rank} {score} {tag}\n")
         yield len(lines), "".join(lines).encode()
 
@@ -127,7 +127,7 @@ def _encode_results(run: Run, _: str, release_set: ReleaseSet) -> Blocks:
 
     def encode_scores(hits: list[Hit]) -> str:
         # The scores are texts already, with the fewest digits.
-        return "{" + ", ".join(f"{json.dumps(passage_id)}: {score}" for passage_id, score in distinct(hits)) + "}"
+        return "{" + ", ".join(f"{json.dumps(passage_id)}: {score}" for passage_id, score in distinct_hits(hits)) + "}"
 
     return _encode_object(run.hits, encode_scores)
 
@@ -191,7 +191,7 @@ def _read_query_texts(release_set: ReleaseSet, split: str) -> dict[str, str]:
 
 def _encode_rag(run: Run, _: str, release_set: ReleaseSet) -> Blocks:
     """Yield a JSON line for each query of a run: the question, its answers and types, and the best passages' texts."""
-    best_hits = {query_id: distinct(hits)[: release_set.top_k] for query_id, hits in run.hits.items() if hits}
+    best_hits = {query_id: distinct_hits(hits)[: release_set.top_k] for query_id, hits in run.hits.items() if hits}
     split, query_texts = _find_split(run, best_hits, release_set)
     answers = read_answers(release_set.release, release_set.name, split)
     # Read the texts of all passages at once, because each read goes through the corpus.

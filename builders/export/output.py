@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from builders.core.errors import InputError, log
-from builders.core.progress import progress
+from builders.core.progress import show_progress
 
 # Characters that some readers treat as the end of a field or line. str.splitlines() splits at each one except the tab.
 BREAKS = r"[\t\n\v\f\r\x1c\x1d\x1e\x{85}\x{2028}\x{2029}]"
@@ -135,7 +135,7 @@ class Output:
         if bar is not None:
             self._write_blocks(file_name, blocks)
             return
-        with progress(total=total, unit="row", label=file_name) as row_bar:
+        with show_progress(total=total, unit="row", label=file_name) as row_bar:
             self._write_blocks(file_name, _move_bar(row_bar, blocks))
 
     def _write_blocks(self, file_name: str, blocks: Blocks) -> None:

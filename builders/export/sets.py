@@ -97,7 +97,7 @@ class ReleaseSet:
 
     def expect_passages(self, ids: Collection[str], path: Path) -> None:
         """Raise :class:`InputError` if the corpus lacks a passage of the file ``path``."""
-        missing_ids = self.release.missing(self.configs.corpus, "corpus", ids)
+        missing_ids = self.release.missing_ids(self.configs.corpus, "corpus", ids)
         if missing_ids:
             corpus = f"{self.configs.corpus!r} of {self.release.path}"
             message = f"has {len(missing_ids):,} passages that {corpus} lacks, such as {missing_ids[0]}"
@@ -189,14 +189,14 @@ def _open_database(release: Release, tables: dict[str, tuple[str, str]]) -> Iter
     ``tables`` has the config and split of each table. The files are parameters of queries. They stay readable inside
     the block.
     """
-    from builders.core.database import database
+    from builders.core.database import open_database
 
     with contextlib.ExitStack() as stack:
         parquet_files: dict[str, Any] = {}
         for name, (config, split) in tables.items():
             parquet_files[name] = stack.enter_context(release.files(config, split))
         work_folder = stack.enter_context(temporary_folder())
-        yield stack.enter_context(database(work_folder, _DUCKDB_MEMORY)), parquet_files
+        yield stack.enter_context(open_database(work_folder, _DUCKDB_MEMORY)), parquet_files
 
 
 class DrawnSet(ReleaseSet):

@@ -15,21 +15,21 @@ from builders.core.errors import InputError, log
 from builders.core.file_formats import GZIP, expect_no_archive, expect_utf8
 from builders.core.files import BOM
 from builders.core.typed import problem_of
-from builders.official.blocks import HEAD, Corpus, Lines, Work, open_work
+from builders.official.blocks import HEAD, BlockWork, Corpus, Lines, open_work
 from builders.official.numbered import Keys, as_keys
 from builders.official.official_archives import OfficialFile, find_members
 from builders.official.official_formats import (
     MAP_CUT,
     ROW_CUT,
     TSV,
-    Texts,
+    OfficialTexts,
     parse_map,
     parse_passages,
     parse_tsv,
     parse_wrapped,
 )
 from builders.official.questions import (
-    Split,
+    OfficialSplit,
     read_question_list,
     read_questions,
     read_top50,
@@ -50,7 +50,7 @@ _WRAP_END = re.compile(rb"\s*\]\s*\}\s*\Z")  # ]}
 def build_from_archives(archives: Sequence[Path], out: Path, skip_bad_lines: bool = False) -> dict[str, Any]:
     """Build the release ``out`` from official archives, and return the content of its ``stats.json``.
 
-    ``skip_bad_lines`` skips lines in a wrong format; see :class:`.blocks.Findings`.
+    ``skip_bad_lines`` skips lines in a wrong format; see :class:`.blocks.BlockFindings`.
 
     Raises:
         InputError: an archive is damaged or refused, there is no official file, a file is empty or not UTF-8, a line
@@ -60,7 +60,7 @@ def build_from_archives(archives: Sequence[Path], out: Path, skip_bad_lines: boo
         (work.folder / "unpacked").mkdir()
         official_files = find_members(archives, work.folder / "unpacked")
         check_files(official_files)
-        convert(work, official_files)
+        write_configs(work, official_files)
         draft = work.draft
         options: dict[str, Any] = {}
         if work.findings.skipped:
@@ -78,12 +78,12 @@ def build_from_archives(archives: Sequence[Path], out: Path, skip_bad_lines: boo
     return draft.stats
 
 
-def convert(work: Work, official_files: list[OfficialFile]) -> None:
+def write_configs(work: BlockWork, official_files: list[OfficialFile]) -> None:
     """Write the release's configs."""
     by_role: dict[str, list[OfficialFile]] = defaultdict(list)
     for official_file in official_files:
         by_role[official_file.role].append(official_file)
-    splits = {name: Split(name) for name in SPLITS}
+    splits = {name: OfficialSplit(name) for name in SPLITS}
     read_corpus(work, by_role)  # passage_collection.json, part-00 ..., passage2id.map.json
     for official_file in official_files:
         if official_file.role in splits:  # train.json, dev.json, test1.json ...
@@ -135,7 +135,7 @@ def check_files(official_files: list[OfficialFile]) -> None:
             raise official_file.error("lines end in CR LF; expected LF, as in the official files", 1)
 
 
-def read_map(work: Work, official_files: list[OfficialFile]) -> tuple[npt.NDArray[np.int64], Keys] | None:
+def read_map(work: BlockWork, official_files: list[OfficialFile]) -> tuple[npt.NDArray[np.int64], Keys] | None:
     """Return the map's ascending line numbers, shape (n,), and passage ids, shape (n, 2). None if there is no map.
 
     Raises :class:`InputError` for a second map, and for a file that is not a map.
@@ -168,7 +168,7 @@ def read_map(work: Work, official_files: list[OfficialFile]) -> tuple[npt.NDArra
     return line_numbers, ids[order]
 
 
-def read_corpus(work: Work, by_role: Mapping[str, list[OfficialFile]]) -> None:
+def read_corpus(work: BlockWork, by_role: Mapping[str, list[OfficialFile]]) -> None:
     """Write the config ``corpus``, one row for each passage id.
 
     ``passage_collection.json`` is read first, then the files ``part-00``, ``part-01`` and so on.
@@ -199,7 +199,7 @@ def read_corpus(work: Work, by_role: Mapping[str, list[OfficialFile]]) -> None:
 
 
 def _read_parts(
-    work: Work, corpus: Corpus, parts: list[OfficialFile], id_map: tuple[npt.NDArray[np.int64], Keys] | None
+    work: BlockWork, corpus: Corpus, parts: list[OfficialFile], id_map: tuple[npt.NDArray[np.int64], Keys] | None
 ) -> int:
     """Write the passages of ``part-00``, ``part-01`` and so on. Return the number of lines, with skipped lines.
 
@@ -224,14 +224,16 @@ def _read_parts(
     return earlier_lines
 
 
-def _write_passages(work: Work, corpus: Corpus, official_file: OfficialFile, keys: Keys, block: Texts) -> None:
+def _write_passages(
+    work: BlockWork, corpus: Corpus, official_file: OfficialFile, keys: Keys, block: OfficialTexts
+) -> None:
     """Write the new passages of a block, and count the block's rows. ``keys`` are the ids of the passages."""
     is_new = work.passages.add(keys, as_keys(block.digests), work.findings)
     official_file.rows = (official_file.rows or 0) + len(keys)
     corpus.write(keys[is_new], block.texts.filter(pa.array(is_new)))
 
 
-def _read_collection(work: Work, official_file: OfficialFile) -> Iterator[tuple[Texts, Lines]]:
+def _read_collection(work: BlockWork, official_file: OfficialFile) -> Iterator[tuple[OfficialTexts, Lines]]:
     """Return the blocks of ``passage_collection.json``: JSON lines, or one ``{"data": [...]}``."""
     opening = _WRAP_START.match(official_file.read(HEAD))
     if opening is None:

@@ -24,10 +24,10 @@ import pyarrow.compute as pc
 
 from builders.core.files import write_text
 from builders.core.folders import work_beside
-from builders.core.progress import progress
+from builders.core.progress import show_progress
 from builders.official.numbered import Flags, IdMap, Keys, NumberedIds, NumberedTexts, Numbers, as_keys, hex_ids
 from builders.official.official_archives import OfficialFile
-from builders.official.official_formats import LINE_CUT, BadLine, Texts, lines_of, parse_tsv
+from builders.official.official_formats import LINE_CUT, BadLine, OfficialTexts, lines_of, parse_tsv
 from builders.store.draft import Draft, check_release_output, draft_release
 from builders.store.layout import CORPUS
 from builders.store.table3 import LengthCounter
@@ -40,7 +40,7 @@ _EXAMPLES = 3
 
 
 @dataclass
-class Findings:
+class BlockFindings:
     """Counts and examples of disagreements between files, by kind.
 
     Attributes:
@@ -93,7 +93,7 @@ class Findings:
         return len(rows)
 
 
-class Passages:
+class BlockPassages:
     """The ids of the collection's passages, in the order of the corpus rows.
 
     A passage keeps the archive's id, because judgments and predictions use it. Without an id, a passage gets the
@@ -106,7 +106,7 @@ class Passages:
         self._digests = IdMap()
         self._ids_by_digest = IdMap()
 
-    def add(self, ids: Keys, digests: Keys, findings: Findings) -> Flags:
+    def add(self, ids: Keys, digests: Keys, findings: BlockFindings) -> Flags:
         """Add passages. Return True for each new passage; shape (n,)."""
         _, is_new = self.ids.add(ids)
         has_other_id = is_new & (ids != digests).any(axis=1)
@@ -189,14 +189,14 @@ class Corpus:
 
 
 @dataclass
-class Work:
+class BlockWork:
     """The release being written, with the texts, findings and passages of the files that were read."""
 
     folder: Path
     draft: Draft
     texts: NumberedTexts
-    findings: Findings
-    passages: Passages = field(default_factory=Passages)
+    findings: BlockFindings
+    passages: BlockPassages = field(default_factory=BlockPassages)
 
     def parsed(
         self, file: OfficialFile, parse: _Parser, span: tuple[int, int] | None = None, cut: re.Pattern[bytes] = LINE_CUT
@@ -208,7 +208,7 @@ class Work:
         """
         start, stop = span or (0, file.size)
         first_line = 1 + file.read(start).count(b"\n")  # line number of the block's first line
-        with progress(total=stop - start, unit="B", label=file.name.rsplit("/", 1)[-1]) as bar:
+        with show_progress(total=stop - start, unit="B", label=file.name.rsplit("/", 1)[-1]) as bar:
             for data in _read_blocks(file, start, stop, cut):
                 # Parse the whole block, and single lines only if the block has a bad line.
                 bad_lines: list[BadLine] = []
@@ -242,14 +242,14 @@ class Work:
         file.rows = len(text_numbers["query"])  # all columns have the same length
         return text_numbers, np.array(labels, np.int8)
 
-    def number(self, column: Texts) -> Numbers:
+    def number(self, column: OfficialTexts) -> Numbers:
         """Return the numbers of a column's texts."""
         return self.texts.add(column.texts, as_keys(column.digests))
 
 
 @contextlib.contextmanager
-def open_work(out: Path, skips: bool = False) -> Iterator[Work]:
-    """Yield a new release, which is moved to ``out`` when the block ends. For ``skips``, see :class:`Findings`."""
+def open_work(out: Path, skips: bool = False) -> Iterator[BlockWork]:
+    """Yield a new release, which is moved to ``out`` when the block ends. For ``skips``, see :class:`BlockFindings`."""
     out = check_release_output(out)
     with work_beside(out) as folder, draft_release(out, work=folder) as draft, open(folder / "texts", "wb+") as file:
-        yield Work(folder, draft, NumberedTexts(file), Findings(skips))
+        yield BlockWork(folder, draft, NumberedTexts(file), BlockFindings(skips))

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from builders.core.errors import UsageError
-from builders.core.options import Again, Excludes, Needs, Parsed, Shown, Use
+from builders.core.options import Again, Excludes, Needs, Parsed, Placeholder, Use
 from builders.core.verbs import TABLE_FORMATS, verb
 from builders.store.release_options import NewRelease
 
@@ -27,10 +27,10 @@ def _copy_source(value: str | os.PathLike[str]) -> str:
 
 @verb(formats=TABLE_FORMATS)
 def build_official(
-    archive: Annotated[Sequence[Path], Shown("DIR_OR_TAR")] = (),
+    archive: Annotated[Sequence[Path], Placeholder("DIR_OR_TAR")] = (),
     *,
-    copy: Annotated[Sequence[str], Parsed(_copy_source, accepts=(str, os.PathLike)), Shown("DIR_OR_REPO")] = (),
-    list: Annotated[Sequence[str], Shown("NAME"), Use.MAY_BE_EMPTY] | None = None,
+    copy: Annotated[Sequence[str], Parsed(_copy_source, accepts=(str, os.PathLike)), Placeholder("DIR_OR_REPO")] = (),
+    list: Annotated[Sequence[str], Placeholder("NAME"), Use.MAY_BE_EMPTY] | None = None,
     out: Annotated[NewRelease, Excludes("list")] | None = None,
     skip_bad_lines: Annotated[bool, Needs("archive")] = False,
     again: Again = False,

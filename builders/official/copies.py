@@ -22,19 +22,19 @@ from msgspec import Struct
 
 from builders.core.cache import cached_sha256
 from builders.core.errors import InputError, log
-from builders.core.files import BOM, expect_inside, is_parquet, numbered_lines, open_text, reading
+from builders.core.files import BOM, convert_read_errors, expect_inside, is_parquet, numbered_lines, open_text
 from builders.core.finished_outputs import UNKNOWN, VerbInput
 from builders.core.hub import OTHER_HUB, clear_errors, commit_in, need_hub
-from builders.core.progress import progress
+from builders.core.progress import show_progress
 from builders.core.tables import text_table
-from builders.core.typed import json_of, problem_of, typed
-from builders.official.blocks import Corpus, Work, open_work
+from builders.core.typed import convert_to, json_of, problem_of
+from builders.official.blocks import BlockWork, Corpus, open_work
 from builders.official.official_formats import texts_of
-from builders.official.questions import Question, Split, ids_in, write_questions
+from builders.official.questions import OfficialQuestion, OfficialSplit, ids_in, write_questions
 from builders.sources.source_files import split_of
 from builders.store.draft import describe_files
 from builders.store.layout import LONGEST_TEXT, SPLITS, long_text_fault, text_id
-from builders.store.published import published as paper_figures
+from builders.store.published import published_figures as paper_figures
 
 # No metadata such as dataset_infos.json.
 _DATA_NAME = re.compile(r"\.(jsonl(\.gz)?|parquet)$", re.IGNORECASE)
@@ -46,22 +46,22 @@ _PASSAGES_PER_BATCH = 4_096
 _MTEB_NAMES = {"id": "_id", "qid": "query-id", "pid": "corpus-id"}
 
 
-class Passage(Struct, gc=False):
+class CopiedPassage(Struct, gc=False):
     text: str
     docid: str | int = ""
     title: Any = None
 
 
-class Ranked(Struct, gc=False):
+class RankedPassages(Struct, gc=False):
     """A query with its passages."""
 
     query: str
-    positive_passages: list[Passage]
+    positive_passages: list[CopiedPassage]
     query_id: str | int = ""
-    negative_passages: list[Passage] = []
+    negative_passages: list[CopiedPassage] = []
 
 
-class Text(Struct, gc=False):
+class CopiedText(Struct, gc=False):
     """A passage or a query."""
 
     id: str | int = msgspec.field(name="_id")
@@ -69,13 +69,13 @@ class Text(Struct, gc=False):
     title: Any = None
 
 
-class Judgment(Struct, gc=False):
+class CopiedJudgment(Struct, gc=False):
     query: str | int = msgspec.field(name="query-id")
     passage: str | int = msgspec.field(name="corpus-id")
     score: int | float = 1
 
 
-T = TypeVar("T", Ranked, Text, Judgment)
+T = TypeVar("T", RankedPassages, CopiedText, CopiedJudgment)
 Pair = tuple[bytes, int]  # the MD5 and the number of a text
 # (location, row). The location is the file's name, and the number of the line or row.
 LocatedRows = Iterator[tuple[str, dict[str, Any]]]
@@ -83,7 +83,7 @@ LocatedRows = Iterator[tuple[str, dict[str, Any]]]
 
 def _parquet_rows(path: Path) -> LocatedRows:
     row_number = 0
-    with reading(path, damaged="is damaged, or not a Parquet file"), pq.ParquetFile(path) as file:
+    with convert_read_errors(path, damaged="is damaged, or not a Parquet file"), pq.ParquetFile(path) as file:
         for batch in file.iter_batches(batch_size=_ROWS_PER_BATCH):
             for row in batch.to_pylist():
                 row_number += 1
@@ -124,7 +124,7 @@ def _typed_rows(rows: LocatedRows, kind: type[T]) -> Iterator[tuple[str, T]]:
     """Yield (location, row) with the rows as the type ``kind``, and C-MTEB's columns under mteb's names."""
     for location, row in rows:
         renamed_row = {_MTEB_NAMES.get(name, name): value for name, value in row.items()}
-        yield location, typed(renamed_row, kind, location)
+        yield location, convert_to(renamed_row, kind, location)
 
 
 def rows_of(path: Path, kind: type[T]) -> Iterator[tuple[str, T]]:
@@ -138,13 +138,13 @@ def rows_of(path: Path, kind: type[T]) -> Iterator[tuple[str, T]]:
 def _rows_with_bar(path: Path, kind: type[T]) -> Iterator[tuple[str, T]]:
     """Call :func:`rows_of` with a bar, of rows for a Parquet file, and of bytes for JSON lines."""
     if is_parquet(path):
-        with reading(path, damaged="is damaged, or not a Parquet file"):
+        with convert_read_errors(path, damaged="is damaged, or not a Parquet file"):
             row_count = pq.read_metadata(path).num_rows
-        yield from progress(rows_of(path, kind), total=row_count, unit="row", label=path.name)
+        yield from show_progress(rows_of(path, kind), total=row_count, unit="row", label=path.name)
         return
-    with reading(path):
+    with convert_read_errors(path):
         byte_count = path.stat().st_size or None  # a pipe has no size
-    with progress(total=byte_count, unit="B", label=path.name) as bar:
+    with show_progress(total=byte_count, unit="B", label=path.name) as bar:
         yield from _typed_rows(_json_rows(path, bar), kind)
 
 
@@ -202,7 +202,7 @@ def build_copy(sources: Sequence[str], out: Path) -> dict[str, Any]:
                 path=sources[0],
             )
         # Read the files.
-        splits = {name: Split(name, labelled=True) for name in SPLITS}
+        splits = {name: OfficialSplit(name, labelled=True) for name in SPLITS}
         if "ranking" in by_kind:
             passages: list[int] = []
             for split in splits.values():
@@ -217,7 +217,7 @@ def build_copy(sources: Sequence[str], out: Path) -> dict[str, Any]:
         for split in splits.values():
             write_questions(work, split)
         draft = work.draft
-        draft.stats["copy"] = {**work.findings.described(), "published": published(draft.stats)}
+        draft.stats["copy"] = {**work.findings.described(), "published": compare_with_published(draft.stats)}
         draft.build = {
             "verb": "official",
             "options": {"copy": [_public_name(source) for source in sources]},
@@ -231,7 +231,7 @@ def _public_name(source: str) -> str:
     return Path(source).name if os.path.exists(source) else source
 
 
-def _passages_of(split: Split) -> list[int]:
+def _passages_of(split: OfficialSplit) -> list[int]:
     """Return the numbers of the passages' texts, with repetitions, in the order of the questions."""
     texts: list[int] = []
     for question in split.by_id.values():
@@ -240,14 +240,14 @@ def _passages_of(split: Split) -> list[int]:
     return texts
 
 
-def _count_titles(work: Work, noun: str, passages: Iterable[Passage | Text]) -> None:
+def _count_titles(work: BlockWork, noun: str, passages: Iterable[CopiedPassage | CopiedText]) -> None:
     """Count the titles, because a release has none (Section 2.2.2)."""
     for passage in passages:
         if passage.title and str(passage.title).strip():
             work.findings.add(f"{noun} with a title (dropped)", 1, str(passage.title))
 
 
-def _number_texts(work: Work, noun: str, ids_and_texts: Iterable[tuple[str | int, str]]) -> list[Pair]:
+def _number_texts(work: BlockWork, noun: str, ids_and_texts: Iterable[tuple[str | int, str]]) -> list[Pair]:
     """Return (MD5, number) of each text. Skip and count blank or long texts, count wrong ids.
 
     ``noun`` is the word for the texts in findings: passages or queries.
@@ -267,7 +267,7 @@ def _number_texts(work: Work, noun: str, ids_and_texts: Iterable[tuple[str | int
     return list(zip(ids_in(column.digests), work.number(column).tolist(), strict=True))
 
 
-def judge(work: Work, split: Split, query: Pair, positives: Iterable[Pair]) -> Question:
+def add_positives(work: BlockWork, split: OfficialSplit, query: Pair, positives: Iterable[Pair]) -> OfficialQuestion:
     """Add positives to a question, and return the question. Questions are in the order of their first rows."""
     query_id, query_text = query
     question = split.by_id.get(query_id)
@@ -280,10 +280,10 @@ def judge(work: Work, split: Split, query: Pair, positives: Iterable[Pair]) -> Q
     return question
 
 
-def _read_ranking(work: Work, split: Split, paths: Iterable[Path]) -> None:
+def _read_ranking(work: BlockWork, split: OfficialSplit, paths: Iterable[Path]) -> None:
     """Read queries with their passages into ``split``."""
     for path in paths:
-        for location, row in _rows_with_bar(path, Ranked):
+        for location, row in _rows_with_bar(path, RankedPassages):
             if not row.query.strip():
                 raise InputError("the query is empty; expected a text", path=location)
             fault = long_text_fault(row.query)
@@ -293,7 +293,7 @@ def _read_ranking(work: Work, split: Split, paths: Iterable[Path]) -> None:
             _count_titles(work, "passages", row.positive_passages + row.negative_passages)
             positives = _number_passages(work, row.positive_passages)
             negatives = _number_passages(work, row.negative_passages)
-            question = judge(work, split, query, positives)
+            question = add_positives(work, split, query, positives)
             question.negatives += [text for _, text in negatives]
     # A later row of the same query can have the positives, so negatives are checked last.
     for question in split.by_id.values():
@@ -304,13 +304,13 @@ def _read_ranking(work: Work, split: Split, paths: Iterable[Path]) -> None:
         question.negatives = [text for text in distinct_negatives if text not in positive_texts]
 
 
-def _number_passages(work: Work, passages: Iterable[Passage]) -> list[Pair]:
+def _number_passages(work: BlockWork, passages: Iterable[CopiedPassage]) -> list[Pair]:
     return _number_texts(work, "passages", ((passage.docid, passage.text) for passage in passages))
 
 
 def _read_tables(
-    work: Work,
-    splits: Mapping[str, Split],
+    work: BlockWork,
+    splits: Mapping[str, OfficialSplit],
     corpus: Iterable[CopyFile],
     queries: Iterable[CopyFile],
     qrels: Iterable[CopyFile],
@@ -321,7 +321,7 @@ def _read_tables(
     # (split, query) -> positive passages.
     positives_by_query: dict[tuple[str, str], list[Pair]] = {}
     for file in qrels:
-        for _, row in _rows_with_bar(file.path, Judgment):
+        for _, row in _rows_with_bar(file.path, CopiedJudgment):
             query, passage = str(row.query), str(row.passage)
             # NaN is no positive score either.
             if not row.score > 0:
@@ -334,7 +334,7 @@ def _read_tables(
                     work.findings.add(f"judgments of {file.split} with another grade than 1 (stored as 1)")
                 positives_by_query.setdefault((file.split, query), []).append(passages[passage])
     for (split, query), positives in positives_by_query.items():
-        judge(work, splits[split], questions[query], positives)
+        add_positives(work, splits[split], questions[query], positives)
     judged_queries = {query for _, query in positives_by_query}
     unjudged_queries = questions.keys() - judged_queries
     if unjudged_queries:
@@ -346,11 +346,11 @@ def _read_tables(
     return text_numbers
 
 
-def _read_texts(work: Work, noun: str, files: Iterable[CopyFile]) -> dict[str, Pair]:
+def _read_texts(work: BlockWork, noun: str, files: Iterable[CopyFile]) -> dict[str, Pair]:
     """Return the texts of corpus or queries by the copy's ids. ``noun`` is passages or queries."""
     texts_by_id: dict[str, Pair] = {}
     for file in files:
-        for location, row in _rows_with_bar(file.path, Text):
+        for location, row in _rows_with_bar(file.path, CopiedText):
             _count_titles(work, noun, [row])
             for pair in _number_texts(work, noun, [(row.id, row.text)]):  # none for a skipped text
                 if texts_by_id.setdefault(str(row.id), pair) != pair:
@@ -358,7 +358,7 @@ def _read_texts(work: Work, noun: str, files: Iterable[CopyFile]) -> dict[str, P
     return texts_by_id
 
 
-def _write_corpus(work: Work, passages: Iterable[int]) -> None:
+def _write_corpus(work: BlockWork, passages: Iterable[int]) -> None:
     """Write the config ``corpus``. ``passages`` are numbers of texts. Each text is written once."""
     corpus = Corpus(work.draft)
     digests = work.texts.digests()
@@ -380,7 +380,7 @@ def copy_input(sources: Sequence[str]) -> VerbInput:
         path = Path(source)
         if path.exists():
             for name, file in _local_files(path).items():
-                with reading(file):
+                with convert_read_errors(file):
                     hashes[f"{number}: {path.name}/{name}"] = cached_sha256(file)
             continue
         repository = _REPOSITORY.fullmatch(source)
@@ -477,7 +477,7 @@ def _fetch_files(repo: str, start: str) -> dict[str, Path]:
         return paths_by_name
 
 
-def published(stats: Mapping[str, Any]) -> dict[str, list[int | None]]:
+def compare_with_published(stats: Mapping[str, Any]) -> dict[str, list[int | None]]:
     """Return the copy's number (or None) and the published number of each figure."""
     paper_stats = paper_figures()  # Table 3, which has the number of passages, too
     copy_passages = stats["collections"]["corpus"]["passages"]

@@ -15,9 +15,9 @@ from typing import IO
 from builders.core.cache import cached_sha256
 from builders.core.errors import InputError
 from builders.core.file_formats import GZIP
-from builders.core.files import expect_inside, reading
+from builders.core.files import convert_read_errors, expect_inside
 from builders.core.finished_outputs import VerbInput
-from builders.core.progress import progress
+from builders.core.progress import show_progress
 from builders.core.typed import problem_of
 from builders.official.official_formats import role_of
 
@@ -101,7 +101,7 @@ def archives_input(archives: Iterable[Path]) -> VerbInput:
             paths = sorted(expect_inside(path, archive) for path in _official_paths(archive))
         for path in paths:
             name = archive.name if path == archive else path.relative_to(archive).as_posix()
-            with reading(path, remedy=_REMEDY):
+            with convert_read_errors(path, remedy=_REMEDY):
                 hashes[f"{number}: {name}"] = cached_sha256(path)
     return VerbInput("the official input", hashes)
 
@@ -121,7 +121,10 @@ def _find_files(archive: Path, work: Path) -> list[OfficialFile]:
             name = path.relative_to(archive).as_posix()
             files.append(OfficialFile(name, str(path), archive, expect_inside(path, archive), str(role_of(path.name))))
         return files
-    with reading(archive, damaged="is damaged or not an archive", remedy=_REMEDY), open(archive, "rb") as file:
+    with (
+        convert_read_errors(archive, damaged="is damaged or not an archive", remedy=_REMEDY),
+        open(archive, "rb") as file,
+    ):
         is_gzipped = file.peek(len(GZIP))[: len(GZIP)] == GZIP
         role = role_of(archive.name)
         if role and not is_gzipped:
@@ -143,7 +146,7 @@ def _unpack_members(
     The progress bar counts the bytes of ``file``, which are compressed in a tar.gz.
     """
     with (
-        progress(total=archive.stat().st_size, unit="B", label=archive.name) as bar,
+        show_progress(total=archive.stat().st_size, unit="B", label=archive.name) as bar,
         tarfile.open(fileobj=stream, mode="r:", tarinfo=_Header, errors="replace") as tar,
     ):
         for info in tar:

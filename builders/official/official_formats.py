@@ -68,7 +68,7 @@ _SHOWN_PAIR = 60  # maximum bytes of a wrong pair of the map in an error
 
 
 @dataclass
-class Texts:
+class OfficialTexts:
     """Texts, with their MD5s (``digests``) and the file's ids, if any. An MD5 or id takes 16 bytes."""
 
     texts: pa.StringArray
@@ -76,7 +76,7 @@ class Texts:
     ids: bytes = b""
 
 
-def texts_of(values: list[bytes], noun: str, ids: list[str] | None = None) -> Texts:
+def texts_of(values: list[bytes], noun: str, ids: list[str] | None = None) -> OfficialTexts:
     """Return UTF-8 texts as a column. ``noun`` names a text in the :class:`BadLine` for an empty text.
 
     A text with more than ``LONGEST_TEXT`` characters is a :class:`BadLine`, too.
@@ -88,7 +88,7 @@ def texts_of(values: list[bytes], noun: str, ids: list[str] | None = None) -> Te
         if fault:
             raise BadLine(fault, number)
     digests = b"".join([hashlib.md5(value, usedforsecurity=False).digest() for value in values])
-    return Texts(pa.array(values, pa.binary()).cast(pa.string()), digests, bytes.fromhex("".join(ids or [])))
+    return OfficialTexts(pa.array(values, pa.binary()).cast(pa.string()), digests, bytes.fromhex("".join(ids or [])))
 
 
 def lines_of(data: bytes) -> list[bytes]:
@@ -97,7 +97,7 @@ def lines_of(data: bytes) -> list[bytes]:
     return lines if lines[-1] else lines[:-1]
 
 
-def parse_tsv(data: bytes, role: str) -> tuple[dict[str, Texts], list[int]]:
+def parse_tsv(data: bytes, role: str) -> tuple[dict[str, OfficialTexts], list[int]]:
     """Parse a block of a TSV into its columns of texts, by name, and its labels. ``role`` is a key of :data:`TSV`."""
     names = TSV[role]
     # Only the encoding is checked here.
@@ -115,7 +115,7 @@ def parse_tsv(data: bytes, role: str) -> tuple[dict[str, Texts], list[int]]:
         if names[-1] == "label" and row[-1] not in (b"0", b"1"):
             wrong_label = row[-1][:_SHOWN_LABEL].decode(errors="replace")
             raise BadLine(f"expected the label 0 or 1 in column {len(names)}, found {wrong_label!r}", number)
-    texts: dict[str, Texts] = {}
+    texts: dict[str, OfficialTexts] = {}
     labels: list[int] = []
     for position, name in enumerate(names):
         if name in _TEXT_COLUMNS:
@@ -141,29 +141,29 @@ def parse_pairs(data: bytes) -> list[bytes]:
     return [bytes.fromhex(query_ids.decode()), bytes.fromhex(passage_ids.decode())]
 
 
-class Paragraph(msgspec.Struct, gc=False):
+class OfficialParagraph(msgspec.Struct, gc=False):
     """A passage in ``passage_collection.json`` or in the judgments."""
 
     paragraph_id: Id
     paragraph_text: Annotated[str, msgspec.Meta(min_length=1)]
 
 
-class Question(msgspec.Struct, gc=False):
+class RankedQuestion(msgspec.Struct, gc=False):
     """A row of ``test1.json`` and ``test2.json``."""
 
     question_id: Id
     question: Annotated[str, msgspec.Meta(min_length=1)]
-    answer_paragraphs: list[Paragraph] | None = None
+    answer_paragraphs: list[OfficialParagraph] | None = None
 
 
-class LabelledQuestion(Question, gc=False):
+class LabelledQuestion(RankedQuestion, gc=False):
     """A row of ``train.json`` and ``dev.json``."""
 
-    answer_paragraphs: list[Paragraph]
+    answer_paragraphs: list[OfficialParagraph]
 
 
-_decode_passage = msgspec.json.Decoder(Paragraph).decode
-_decode_question = msgspec.json.Decoder(Question).decode
+_decode_passage = msgspec.json.Decoder(OfficialParagraph).decode
+_decode_question = msgspec.json.Decoder(RankedQuestion).decode
 _decode_labelled = msgspec.json.Decoder(LabelledQuestion).decode
 _PASSAGE_ROW = "a passage {paragraph_id, paragraph_text}"
 
@@ -181,13 +181,13 @@ def _decode_row(decode: Any, row: bytes, line_number: int, expected: str) -> Any
     raise BadLine(message, line_number)
 
 
-def parse_passages(data: bytes) -> Texts:
+def parse_passages(data: bytes) -> OfficialTexts:
     """Parse a block of ``passage_collection.json`` as JSON lines."""
     lines = enumerate(lines_of(data))
     return _texts_of_passages([_decode_row(_decode_passage, line, number, _PASSAGE_ROW) for number, line in lines])
 
 
-def _texts_of_passages(rows: list[Paragraph]) -> Texts:
+def _texts_of_passages(rows: list[OfficialParagraph]) -> OfficialTexts:
     return texts_of([row.paragraph_text.encode() for row in rows], "passage", [row.paragraph_id for row in rows])
 
 
@@ -197,11 +197,11 @@ MAP_CUT = re.compile(rb",")
 LINE_CUT = re.compile(rb"\n")
 
 
-def parse_wrapped(data: bytes) -> Texts:
+def parse_wrapped(data: bytes) -> OfficialTexts:
     """Parse a block of rows from ``{"data": [...]}``. Commas separate the rows."""
     row_ends = [match.end() for match in ROW_CUT.finditer(data)]
     row_ends.append(len(data))
-    rows: list[Paragraph] = []
+    rows: list[OfficialParagraph] = []
     start = 0
     for end in row_ends:
         row = data[start:end].strip().removesuffix(b",")
@@ -232,7 +232,7 @@ def parse_map(data: bytes) -> tuple[list[int], bytes]:
     return line_numbers, bytes.fromhex(b"".join(passage_ids).decode())
 
 
-def parse_questions(data: bytes, labelled: bool) -> tuple[Texts, list[int], Texts]:
+def parse_questions(data: bytes, labelled: bool) -> tuple[OfficialTexts, list[int], OfficialTexts]:
     """Parse a block of a questions file. ``labelled``: True for ``train.json`` and ``dev.json``, False for test files.
 
     Returns the questions, the number of passages of each question, and the passages of all questions.
@@ -246,7 +246,7 @@ def parse_questions(data: bytes, labelled: bool) -> tuple[Texts, list[int], Text
     rows = [_decode_row(decode, line, number, expected) for number, line in enumerate(lines_of(data))]
     questions = texts_of([row.question.encode() for row in rows], "question", [row.question_id for row in rows])
     passage_counts: list[int] = []
-    passages: list[Paragraph] = []
+    passages: list[OfficialParagraph] = []
     for row in rows:
         row_passages = row.answer_paragraphs or []
         passage_counts.append(len(row_passages))

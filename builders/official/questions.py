@@ -23,10 +23,10 @@ import pyarrow as pa
 
 from builders.core.files import write_text
 from builders.core.typed import json_of, repeated_key
-from builders.official.blocks import HEAD, Work
+from builders.official.blocks import HEAD, BlockWork
 from builders.official.numbered import Keys, as_keys, hex_ids
 from builders.official.official_archives import OfficialFile
-from builders.official.official_formats import BadLine, Id, Texts, parse_pairs, parse_questions, texts_of
+from builders.official.official_formats import BadLine, Id, OfficialTexts, parse_pairs, parse_questions, texts_of
 from builders.store.layout import JOINED, QRELS, QUERIES
 from builders.store.table3 import LengthCounter, table3_column
 
@@ -37,7 +37,7 @@ TAG = "official-dual-encoder"
 
 
 @dataclass
-class Question:
+class OfficialQuestion:
     """A question.
 
     Attributes:
@@ -56,18 +56,18 @@ class Question:
 TextPair = tuple[int, int]  # numbers of the texts of a question and a passage
 
 
-class Split:
+class OfficialSplit:
     """The questions of a split, by id and by number of the text. ``labelled`` is True if the split has judgments."""
 
     def __init__(self, name: str, labelled: bool = False) -> None:
         self.name = name
         self.labelled = labelled
-        self.by_id: dict[bytes, Question] = {}
-        self.by_text: dict[int, Question] = {}
+        self.by_id: dict[bytes, OfficialQuestion] = {}
+        self.by_text: dict[int, OfficialQuestion] = {}
 
-    def add(self, key: bytes, text: int) -> Question:
+    def add(self, key: bytes, text: int) -> OfficialQuestion:
         """Add a question. If several questions have the same text, :attr:`by_text` has the first."""
-        question = Question(key, text)
+        question = OfficialQuestion(key, text)
         self.by_id[key] = question
         self.by_text.setdefault(text, question)
         return question
@@ -78,7 +78,7 @@ def ids_in(data: bytes) -> Iterator[bytes]:
     return (data[start : start + _ID_BYTES] for start in range(0, len(data), _ID_BYTES))
 
 
-def read_questions(work: Work, official_file: OfficialFile, split: Split) -> None:
+def read_questions(work: BlockWork, official_file: OfficialFile, split: OfficialSplit) -> None:
     """Read ``train.json``, ``dev.json`` or a test file into ``split``. The test files have no judgments."""
     labelled = official_file.role != "test"
     split.labelled |= labelled
@@ -101,7 +101,7 @@ def read_questions(work: Work, official_file: OfficialFile, split: Split) -> Non
             official_file.rows = (official_file.rows or 0) + 1
 
 
-def _compare_ids(work: Work, split: Split, questions: Texts, passages: Texts) -> None:
+def _compare_ids(work: BlockWork, split: OfficialSplit, questions: OfficialTexts, passages: OfficialTexts) -> None:
     """Count the ids of questions and judged passages that differ from the MD5 or the collection."""
     question_ids = as_keys(questions.ids)
     work.findings.add_ids(
@@ -123,7 +123,7 @@ def _compare_ids(work: Work, split: Split, questions: Texts, passages: Texts) ->
     )
 
 
-def read_question_list(work: Work, official_file: OfficialFile, split: Split) -> None:
+def read_question_list(work: BlockWork, official_file: OfficialFile, split: OfficialSplit) -> None:
     """Read the questions of ``q2qid.dev.json`` ({question: id}) or ``dev.q.format``."""
     if official_file.role == "ids":
         content = official_file.read(official_file.size)
@@ -148,7 +148,7 @@ def read_question_list(work: Work, official_file: OfficialFile, split: Split) ->
             split.add(key, text)
 
 
-def read_training(work: Work, official_files: list[OfficialFile], split: Split) -> None:
+def read_training(work: BlockWork, official_files: list[OfficialFile], split: OfficialSplit) -> None:
     """Read the TSVs of train into ``split``: whole files before excerpts (``demo``), dual before cross."""
     positives, negatives = _read_training_pairs(work, official_files)
     digests = work.texts.digests()
@@ -181,7 +181,7 @@ def read_training(work: Work, official_files: list[OfficialFile], split: Split) 
     work.findings.add(f"questions of the TSVs {reason} (skipped)", unknown_count)
 
 
-def _read_training_pairs(work: Work, official_files: list[OfficialFile]) -> tuple[list[TextPair], list[TextPair]]:
+def _read_training_pairs(work: BlockWork, official_files: list[OfficialFile]) -> tuple[list[TextPair], list[TextPair]]:
     """Return the positive pairs and the negative pairs of the TSVs of train, each pair once."""
     positive_blocks: list[npt.NDArray[np.int32]] = []
     negative_blocks: list[npt.NDArray[np.int32]] = []
@@ -210,7 +210,7 @@ def _distinct_pairs(blocks: list[npt.NDArray[np.int32]]) -> list[TextPair]:
     return [(query, passage) for query, passage in pairs[np.sort(first_rows)].tolist()]
 
 
-def read_top50(work: Work, by_role: Mapping[str, list[OfficialFile]], dev: Split) -> None:
+def read_top50(work: BlockWork, by_role: Mapping[str, list[OfficialFile]], dev: OfficialSplit) -> None:
     """Write the run from the file of ids or, if it is missing, from the file of texts."""
     if by_role["top50ids"]:
         query_keys, passage_keys = _read_top50_ids(work, by_role["top50ids"][0])
@@ -237,7 +237,7 @@ def read_top50(work: Work, by_role: Mapping[str, list[OfficialFile]], dev: Split
     work.draft.add_file(RUN)
 
 
-def _read_top50_ids(work: Work, official_file: OfficialFile) -> tuple[Keys, Keys]:
+def _read_top50_ids(work: BlockWork, official_file: OfficialFile) -> tuple[Keys, Keys]:
     """Return the ids of the queries and of the passages, in the order of the lines."""
     query_blocks: list[Keys] = []
     passage_blocks: list[Keys] = []
@@ -249,7 +249,7 @@ def _read_top50_ids(work: Work, official_file: OfficialFile) -> tuple[Keys, Keys
     return query_keys, np.concatenate(passage_blocks)
 
 
-def _read_top50_texts(work: Work, official_file: OfficialFile, dev: Split) -> tuple[Keys, Keys]:
+def _read_top50_texts(work: BlockWork, official_file: OfficialFile, dev: OfficialSplit) -> tuple[Keys, Keys]:
     """Return the ids of the queries and of the passages, whose texts are in the file.
 
     A question of dev keeps its id. Another question gets the MD5 of its text.
@@ -270,7 +270,7 @@ def _read_top50_texts(work: Work, official_file: OfficialFile, dev: Split) -> tu
     return as_keys(b"".join(query_ids)), work.passages.ids_of(digests[columns["passage"]])
 
 
-def write_questions(work: Work, split: Split) -> None:
+def write_questions(work: BlockWork, split: OfficialSplit) -> None:
     """Write a split's ``queries``, ``qrels`` and joined rows, and its column of Table 3.
 
     The qrels omit judgments of passages that the collection lacks, if the archives have a collection. Table 3 counts
@@ -308,7 +308,7 @@ def write_questions(work: Work, split: Split) -> None:
     table3[split.name] = table3_column(len(questions), query_characters, lengths.count, lengths)
 
 
-def _joined_tables(work: Work, questions: list[Question], lengths: LengthCounter) -> Iterator[pa.Table]:
+def _joined_tables(work: BlockWork, questions: list[OfficialQuestion], lengths: LengthCounter) -> Iterator[pa.Table]:
     """Yield the questions with their passages as joined rows. Add the positives' characters to ``lengths``."""
     passage_ids = work.passages.ids_of(work.texts.digests())  # by number of the text
     for start in range(0, len(questions), _ROWS_PER_BATCH):

@@ -20,10 +20,10 @@ from builders.core.tables import as_code, as_text
 from builders.core.typed import json_of
 from builders.store.benchmark_tasks import MEASURES, part_id, parts_of, task_id
 from builders.store.card import Configs, is_official, pretty_name, rows_of, shown_config
-from builders.store.judgments import labelled
+from builders.store.judgments import labelled_queries
 from builders.store.layout import JOINED, SETS, schema_of
 from builders.store.manifest import Build
-from builders.store.published import published
+from builders.store.published import published_figures
 from builders.store.reader import Release
 
 _CUT = 60  # characters of a text in the example
@@ -76,7 +76,7 @@ class _OfficialMeasures(msgspec.Struct):
     recall_at_50: float = msgspec.field(name="recall@50")
 
 
-class Scored(msgspec.Struct):
+class ScoredSplit(msgspec.Struct):
     """The scores of a run in the output of `evaluate --format json`."""
 
     run: str
@@ -84,9 +84,9 @@ class Scored(msgspec.Struct):
     official: _OfficialMeasures
 
 
-def read_scores(path: Path) -> list[Scored]:
+def read_scores(path: Path) -> list[ScoredSplit]:
     """Read the output of `python -m baselines evaluate --format json`. Raise :class:`InputError` for other files."""
-    return json_of(read_whole(path), list[Scored], path)
+    return json_of(read_whole(path), list[ScoredSplit], path)
 
 
 def scores_table(release: Release, builds: Collection[Build], score_files: dict[str, Path]) -> str:
@@ -101,7 +101,7 @@ def scores_table(release: Release, builds: Collection[Build], score_files: dict[
     for part_name, scores_path in score_files.items():
         rows += _measured_rows(release, part_name, scores_path)
     if is_official(builds):
-        for paper_row in published()["scores"]:
+        for paper_row in published_figures()["scores"]:
             rows.append((paper_row["system"], paper_row["split"], paper_row["values"], paper_row["source"]))
     if not rows:
         return ""
@@ -120,7 +120,7 @@ def _measured_rows(release: Release, part_name: str, scores_path: Path) -> Itera
         raise InputError(f"--scores {part_name}=...: expected a judged split; the release has {judged_parts}")
     set_name, split = parts[part_name]
     configs = SETS[set_name]
-    query_count = len(labelled(release.table(configs.qrels, split)))
+    query_count = len(labelled_queries(release.table(configs.qrels, split)))
     for run in read_scores(scores_path):
         # A translated set may lack translations of some queries.
         if not configs.translated and run.queries != query_count:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from builders.check.check_options import AcceptedTests
 from builders.core.hub_options import CreateRepository, DryRun, PrivateRepository, Repository
-from builders.core.options import Parsed, Shown
+from builders.core.options import Parsed, Placeholder
 from builders.core.results import Report
 from builders.core.verbs import verb
 from builders.publish.publish_options import SplitScores, read_split_scores
@@ -19,8 +19,8 @@ def publish_release(
     repo: Repository,
     create: CreateRepository = False,
     private: PrivateRepository = False,
-    scores: Annotated[Sequence[SplitScores], Parsed(read_split_scores), Shown("SPLIT=FILE")] = (),
-    framework: Annotated[str, Shown("ID")] = "",
+    scores: Annotated[Sequence[SplitScores], Parsed(read_split_scores), Placeholder("SPLIT=FILE")] = (),
+    framework: Annotated[str, Placeholder("ID")] = "",
     accept: AcceptedTests = (),
     dry_run: DryRun = False,
 ) -> Report:
@@ -57,10 +57,10 @@ def publish_release(
     from builders.core.hub import need_hub
 
     need_hub()
-    from builders.publish.upload import publish
+    from builders.publish.upload import upload_release
     from builders.store.reader import open_release
 
-    return publish(
+    return upload_release(
         open_release(release),
         repo=repo,
         create=create,

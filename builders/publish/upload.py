@@ -4,18 +4,18 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from builders.check.count import Figures
-from builders.check.histograms import draw
-from builders.check.release_report import check, unlisted_files
-from builders.core.cache import describe
+from builders.check.count import ReleaseFigures
+from builders.check.histograms import draw_histograms
+from builders.check.release_report import test_release, unlisted_files
+from builders.core.cache import describe_file
 from builders.core.errors import InputError
 from builders.core.files import sha256_of, temporary_folder, write_bytes, write_text
-from builders.core.hub import report_commit, report_planned_files, upload
+from builders.core.hub import report_commit, report_planned_files, upload_files
 from builders.core.results import Report
 from builders.publish.pages import eval_yaml, example_block, scores_table
 from builders.publish.publish_options import SplitScores
 from builders.store.benchmark_tasks import parts_of
-from builders.store.card import CHINESE, card, configs_of, is_reading
+from builders.store.card import CHINESE, card_markdown, configs_of, is_reading
 from builders.store.layout import MANIFEST, NAME
 from builders.store.manifest import CARD, CARD_ZH, EVAL, STATS, is_published, read_stats, write_manifest
 from builders.store.reader import Release, refuse_outer_links
@@ -25,7 +25,7 @@ _SHOWN_FILES = 3  # files that an error names
 _FORBIDDEN = (".py", ".lock")
 
 
-def publish(
+def upload_release(
     release: Release,
     *,
     repo: str,
@@ -57,7 +57,7 @@ def publish(
     refuse_outer_links(release)
 
     # Refuse a release that fails a test.
-    report = check(release, frozenset(accepted_tests))
+    report = test_release(release, frozenset(accepted_tests))
     if report.errors:
         error = report.errors[0]
         raise InputError(
@@ -70,7 +70,7 @@ def publish(
         files = stage_files(release, report.figures, work, repo=repo, scores=scores, framework=framework)
         if dry_run:
             return report_planned_files(files, repo)
-        commit_url = upload(
+        commit_url = upload_files(
             files,
             repo,
             kind="dataset",
@@ -84,7 +84,7 @@ def publish(
 
 
 def stage_files(
-    release: Release, figures: Figures, work: Path, *, repo: str, scores: Sequence[SplitScores], framework: str
+    release: Release, figures: ReleaseFigures, work: Path, *, repo: str, scores: Sequence[SplitScores], framework: str
 ) -> dict[str, tuple[Path, str]]:
     """Prepare the published files. Return {path in the repository: (file, SHA-256)}.
 
@@ -103,7 +103,7 @@ def stage_files(
 
     # Histograms, the Chinese card and eval.yaml, whose hashes are in the new manifest.
     made_files: dict[str, bytes] = {}
-    for image_name, image in draw(figures.lengths, figures.positives).items():
+    for image_name, image in draw_histograms(figures.lengths, figures.positives).items():
         made_files[f"assets/{image_name}"] = image
     card_parts: dict[str, Any] = {
         "repo": repo,
@@ -112,7 +112,7 @@ def stage_files(
         "scores": scores_table(release, builds, {split_scores.split: split_scores.file for split_scores in scores}),
         "split": _main_split(release),
     }
-    made_files[CARD_ZH] = card(data_entries, stats, builds, CHINESE, **card_parts).encode()
+    made_files[CARD_ZH] = card_markdown(data_entries, stats, builds, CHINESE, **card_parts).encode()
     benchmark_file = eval_yaml(configs, is_reading(builds), framework)
     if benchmark_file:
         made_files[EVAL] = benchmark_file.encode()
@@ -120,8 +120,8 @@ def stage_files(
         write_bytes(work / file_name, content)
 
     # The English card, which lists the other files, and the manifest.
-    entries = data_entries + [describe(work, file_name) for file_name in made_files]
-    write_text(work / CARD, card(entries, stats, builds, **card_parts))
+    entries = data_entries + [describe_file(work, file_name) for file_name in made_files]
+    write_text(work / CARD, card_markdown(entries, stats, builds, **card_parts))
     if release_stats:
         write_bytes(work / STATS, (release.path / STATS).read_bytes())
     write_manifest(work, entries, builds)

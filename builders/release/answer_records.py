@@ -13,16 +13,16 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from builders.release.rows import Row
+from builders.release.rows import RawRow
 from builders.store.answer_rule import AnswerRule
 from builders.store.draft import Draft
-from builders.store.judgments import Judged, texts_of_judged
+from builders.store.judgments import Judgments, texts_of_judged
 from builders.store.layout import ANSWERS, FACT_OR_OPINION, QUESTION_TYPES
 from builders.store.manifest import ANSWER_VERBS, Manifest
 from builders.store.reader import Release
 from builders.store.span_threshold import parse_threshold
 from builders.text.answer_spans import AT_ONCE, contain_answer
-from builders.text.span_options import Options
+from builders.text.span_options import SpanOptions
 
 # The columns of `answers` that one raw row fills.
 RAW = pa.struct([field for field in ANSWERS if field.name not in ("query_id", "answer_passages")])
@@ -32,7 +32,7 @@ _TYPE_VALUES = {"question_type": QUESTION_TYPES, "fact_or_opinion": FACT_OR_OPIN
 Record = Mapping[str, Any]  # the fields of RAW
 
 
-def record_of(raw_row: Row[Any], file_name: str) -> Record:
+def record_of(raw_row: RawRow[Any], file_name: str) -> Record:
     """Return the answers and types of a raw row from the file ``file_name``, such as ``zhidao.train.json``."""
     # DuReader names its files after the service, and has no field for it.
     service_match = _SERVICE.search(file_name.lower())
@@ -44,7 +44,7 @@ def record_of(raw_row: Row[Any], file_name: str) -> Record:
         "question_type": _known_value("question_type", raw_row.question_type),
         "fact_or_opinion": _known_value("fact_or_opinion", raw_row.fact_or_opinion),
     }
-    return merged([record])
+    return merge_records([record])
 
 
 def _known_value(field_name: str, value: str | None) -> str:
@@ -53,7 +53,7 @@ def _known_value(field_name: str, value: str | None) -> str:
     return value if value in _TYPE_VALUES[field_name] else ""
 
 
-def merged(records: Sequence[Record]) -> Record:
+def merge_records(records: Sequence[Record]) -> Record:
     """Merge the records of a question that has several raw rows. Repeated and blank answers are dropped.
 
     ``yesno_answers`` and ``entity_answers`` have one item for each answer, or are empty. The types and the service come
@@ -88,7 +88,7 @@ def _first_value(records: Sequence[Record], field_name: str) -> Any:
     return ""
 
 
-def answers_table(query_rows: Sequence[tuple[str, Record, Mapping[str, str]]], options: Options) -> pa.Table:
+def answers_table(query_rows: Sequence[tuple[str, Record, Mapping[str, str]]], options: SpanOptions) -> pa.Table:
     """Return rows of the config ``answers``.
 
     ``query_rows`` has a tuple for each query: its id, its record, and its judged passages (id -> text).
@@ -116,7 +116,7 @@ def answers_table(query_rows: Sequence[tuple[str, Record, Mapping[str, str]]], o
 
 
 def answers_of(
-    release: Release, records: Iterable[tuple[str, Record]], judged: Judged, options: Options
+    release: Release, records: Iterable[tuple[str, Record]], judged: Judgments, options: SpanOptions
 ) -> Iterator[pa.Table]:
     """Yield the rows of ``answers`` for (query id, record) pairs. ``judged`` are the judgments of these queries."""
     query_records = list(records)
@@ -131,7 +131,7 @@ def answers_of(
 
 
 def renew_answers(
-    draft: Draft, base_release: Release, split: str, judged: Judged, query_ids: Collection[str] | None = None
+    draft: Draft, base_release: Release, split: str, judged: Judgments, query_ids: Collection[str] | None = None
 ) -> None:
     """Write the rows of ``answers`` for new judgments of a split, if ``base_release`` has answers.
 
@@ -148,7 +148,7 @@ def renew_answers(
     draft.write("answers", split, answers_of(base_release, records, judged, options))
 
 
-def rule_of(manifest: Manifest) -> Options:
+def rule_of(manifest: Manifest) -> SpanOptions:
     """Return the options of span-F1 with which a release's ``answers`` were made."""
     last_options: dict[str, Any] = {}
     # A later build replaces the answers of an earlier build.
@@ -156,4 +156,4 @@ def rule_of(manifest: Manifest) -> Options:
         if build.verb in ANSWER_VERBS:
             last_options = build.options
     rule = msgspec.convert(last_options, AnswerRule)  # read_manifest has validated the options
-    return Options(rule.unit, parse_threshold(rule.threshold), segmenter=rule.segmenter_name)
+    return SpanOptions(rule.unit, parse_threshold(rule.threshold), segmenter=rule.segmenter_name)

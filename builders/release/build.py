@@ -20,9 +20,9 @@ from builders.core.files import sha256_of
 from builders.core.folders import key_of, work_beside
 from builders.core.jobs import Engine, local_engine
 from builders.core.limits import usable_cores
-from builders.core.progress import progress
+from builders.core.progress import show_progress
 from builders.release.label import label_block
-from builders.release.select import Selection, select
+from builders.release.select import ReleaseSelection, select_rows
 from builders.release.write import NewFile, configs_of, files_of, write_file
 from builders.sources.lines import Block, read_blocks
 from builders.sources.source_bars import total_bytes
@@ -30,7 +30,7 @@ from builders.sources.source_files import Source, states_of
 from builders.store.draft import Draft, check_release_output, describe_files, draft_release
 from builders.store.stored_answers import warn_of_gaps
 from builders.store.table3 import POSITIVES_EDGES, LengthCounter, table3_column
-from builders.text.span_options import Options
+from builders.text.span_options import SpanOptions
 
 _SMALL_INPUT_BYTES = 32 << 20  # with less input, worker processes cost more time than they save
 
@@ -38,7 +38,7 @@ _SMALL_INPUT_BYTES = 32 << 20  # with less input, worker processes cost more tim
 def build_from_raw(
     sources: list[Source],
     out: Path,
-    options: Options,
+    options: SpanOptions,
     workers: int = 1,
     *,
     resume: bool = True,
@@ -65,7 +65,7 @@ def build_from_raw(
         source_entries = thread.submit(describe_files, source_files)
         _label_sources(sources, options, work, task_engine)
         thread_count = min(task_engine.workers, usable_cores())
-        selection = select(sources, sorted(_labelled_blocks(work)), work, thread_count)
+        selection = select_rows(sources, sorted(_labelled_blocks(work)), work, thread_count)
         with draft_release(out, work=work) as draft:
             _write_selection(selection, work, draft, task_engine, options)
             draft.stats |= _compute_stats(selection)
@@ -80,7 +80,7 @@ def build_from_raw(
     return draft.stats
 
 
-def _label_sources(sources: list[Source], options: Options, work_folder: Path, engine: Engine) -> None:
+def _label_sources(sources: list[Source], options: SpanOptions, work_folder: Path, engine: Engine) -> None:
     """Label all blocks that are not yet labelled under ``work_folder``. The bar counts bytes of the raw rows."""
     finished_blocks = _labelled_blocks(work_folder)
     if finished_blocks:
@@ -100,7 +100,7 @@ def _label_sources(sources: list[Source], options: Options, work_folder: Path, e
             yield block
         running_bytes.append(skipped_bytes)
 
-    with progress(total=total_bytes(sources), unit="B", label="label", done=finished_bytes) as bar:
+    with show_progress(total=total_bytes(sources), unit="B", label="label", done=finished_bytes) as bar:
         label = partial(label_block, options=options, work_folder=work_folder)
         for _ in engine.map(label, unfinished_blocks()):
             bar.update(running_bytes.popleft())
@@ -121,7 +121,9 @@ def _labelled_blocks(work_folder: Path) -> set[int]:
     return {int(path.name) for path in work_folder.iterdir() if path.name.isdigit()}
 
 
-def _write_selection(selection: Selection, work_folder: Path, draft: Draft, engine: Engine, options: Options) -> None:
+def _write_selection(
+    selection: ReleaseSelection, work_folder: Path, draft: Draft, engine: Engine, options: SpanOptions
+) -> None:
     """Write the files of the release and add them to the draft. The bar counts queries and passages."""
     # Each split has a writer, which numbers the shards that it adopts.
     writers = {("corpus", "corpus"): draft.writer("corpus", "corpus")}
@@ -133,7 +135,7 @@ def _write_selection(selection: Selection, work_folder: Path, draft: Draft, engi
     files = sorted(files_of(selection), key=lambda file: file.config != "answers")
     text_counts = [_text_count(file) for file in files]
     (work_folder / "files").mkdir(exist_ok=True)
-    with progress(total=sum(text_counts), unit="text", label="write") as bar:
+    with show_progress(total=sum(text_counts), unit="text", label="write") as bar:
         write = partial(write_file, work_folder=work_folder, options=options)
         written_files = engine.map(write, files)
         # Shards must be adopted in the order of the rows. engine.map keeps the order of the tasks.
@@ -146,7 +148,7 @@ def _text_count(new_file: NewFile) -> int:
     return len(new_file.queries) + len(new_file.passages)
 
 
-def _compute_stats(selection: Selection) -> dict[str, Any]:
+def _compute_stats(selection: ReleaseSelection) -> dict[str, Any]:
     """Return the content of ``stats.json``: Table 3, the lengths of passages, and counts of the raw rows."""
     table3 = {}
     histograms = {}
@@ -169,7 +171,7 @@ def _compute_stats(selection: Selection) -> dict[str, Any]:
     }
 
 
-def _work_key(input_states: list[tuple[str, int, list[int]]], sources: list[Source], options: Options) -> str:
+def _work_key(input_states: list[tuple[str, int, list[int]]], sources: list[Source], options: SpanOptions) -> str:
     """Return a hash of the input, the options and the code. Finished work is reused only under the same hash."""
     # All modules of this package count, because any of them may change the result.
     code_hashes = [sha256_of(path) for path in sorted(Path(__file__).parents[1].rglob("*.py"))]

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from builders.core.errors import UsageError
-from builders.core.options import Again, AtLeastOne, Needs, Shown, Use
+from builders.core.options import Again, AtLeastOne, Needs, Placeholder, Use
 from builders.core.verbs import TABLE_FORMATS, verb
 from builders.core.words import SEGMENTERS
 from builders.store.release_options import NewRelease
-from builders.text.span_options import MIN_CHARS, THRESHOLD, Options, RawPath, Segmenter, SpanThreshold, Unit
+from builders.text.span_options import MIN_CHARS, THRESHOLD, RawPath, Segmenter, SpanOptions, SpanThreshold, Unit
 
 if TYPE_CHECKING:
     from builders.store.written_release import WrittenRelease
@@ -31,10 +31,10 @@ def build_release(
     segmenter: Segmenter = SEGMENTERS[0],
     threshold: SpanThreshold = THRESHOLD,
     match: Literal["threshold", "best"] = "threshold",
-    min_chars: Annotated[AtLeastOne, Shown("N")] = MIN_CHARS,
-    workers: Annotated[AtLeastOne, Shown("N")] | None = None,
+    min_chars: Annotated[AtLeastOne, Placeholder("N")] = MIN_CHARS,
+    workers: Annotated[AtLeastOne, Placeholder("N")] | None = None,
     engine: Literal["local", "ray"] = "local",
-    ray_address: Annotated[str, Shown("HOST:PORT"), Needs("engine=ray")] | None = None,
+    ray_address: Annotated[str, Placeholder("HOST:PORT"), Needs("engine=ray")] | None = None,
     resume: Annotated[bool, Use.WITH_NO] = True,
     again: Again = False,
 ) -> "WrittenRelease":
@@ -85,7 +85,7 @@ def build_release(
         sources += find_sources(paths, split)
     if not sources:
         raise UsageError("no input; give --raw, or --train, --dev, --test")
-    options = Options(unit, threshold, match, min_chars, segmenter)
+    options = SpanOptions(unit, threshold, match, min_chars, segmenter)
     call = None
     if is_kept(out):
         # The other parameters change no result: workers and engines share the work, and a killed build gives the same

@@ -22,14 +22,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from builders.core.folders import task_folder
-from builders.core.words import words
+from builders.core.words import split_words
 from builders.release.answer_records import RAW, record_of
 from builders.release.paragraphs import cut_passages
-from builders.release.rows import Row, Words, parse_rows
+from builders.release.rows import RawRow, Words, parse_rows
 from builders.sources.lines import Block
 from builders.store.layout import text_id
-from builders.text.span_f1 import Questions, char_ids, label_questions, word_ids
-from builders.text.span_options import Options
+from builders.text.span_f1 import QuestionTokens, char_ids, label_questions, word_ids
+from builders.text.span_options import SpanOptions
 
 Places = npt.NDArray[np.int64]
 ROW_BITS = 32  # lower bits of a place
@@ -65,7 +65,7 @@ SCHEMAS = {
 }
 
 
-def label_block(block: Block, options: Options, work_folder: Path) -> int:
+def label_block(block: Block, options: SpanOptions, work_folder: Path) -> int:
     """Label the paragraphs of a block, cut passages, compute ids, and write the result to ``work_folder``.
 
     Returns the number of rows. Raises :class:`InputError` with file and line for a wrong row.
@@ -117,7 +117,7 @@ def label_block(block: Block, options: Options, work_folder: Path) -> int:
     return len(rows)
 
 
-def label_rows(rows: Sequence[Row[Any]], options: Options) -> npt.NDArray[np.bool_]:
+def label_rows(rows: Sequence[RawRow[Any]], options: SpanOptions) -> npt.NDArray[np.bool_]:
     """Return one label for each paragraph of ``rows``: True for a positive paragraph (Algorithm 1)."""
     # All rows of a block are labelled by one call of a compiled function, which takes concatenated tokens.
     paragraph_counts = [sum(len(document.paragraphs) for document in row.documents) for row in rows]
@@ -129,11 +129,11 @@ def label_rows(rows: Sequence[Row[Any]], options: Options) -> npt.NDArray[np.boo
         paragraph_words = _paragraph_words(rows, options.segmenter)
         answer_words = _answer_words(rows, options.segmenter)
         paragraph_tokens, answer_tokens = word_ids(paragraph_words, answer_words)
-    questions = Questions.of(paragraph_tokens, answer_tokens, paragraph_counts, answer_counts)
+    questions = QuestionTokens.of(paragraph_tokens, answer_tokens, paragraph_counts, answer_counts)
     return label_questions(questions, options.threshold, options.match)
 
 
-def _paragraphs(rows: Sequence[Row[Any]]) -> list[str]:
+def _paragraphs(rows: Sequence[RawRow[Any]]) -> list[str]:
     paragraphs: list[str] = []
     for row in rows:
         for document in row.documents:
@@ -141,14 +141,14 @@ def _paragraphs(rows: Sequence[Row[Any]]) -> list[str]:
     return paragraphs
 
 
-def _answers(rows: Sequence[Row[Any]]) -> list[str]:
+def _answers(rows: Sequence[RawRow[Any]]) -> list[str]:
     answers: list[str] = []
     for row in rows:
         answers += row.answers or ()
     return answers
 
 
-def _paragraph_words(rows: Sequence[Row[Any]], segmenter: str) -> list[list[str]]:
+def _paragraph_words(rows: Sequence[RawRow[Any]], segmenter: str) -> list[list[str]]:
     word_lists: list[list[str]] = []
     for row in rows:
         for document in row.documents:
@@ -159,7 +159,7 @@ def _paragraph_words(rows: Sequence[Row[Any]], segmenter: str) -> list[list[str]
     return word_lists
 
 
-def _answer_words(rows: Sequence[Row[Any]], segmenter: str) -> list[list[str]]:
+def _answer_words(rows: Sequence[RawRow[Any]], segmenter: str) -> list[list[str]]:
     word_lists: list[list[str]] = []
     for row in rows:
         word_lists += _segment(row.answers, row.segmented_answers, segmenter)
@@ -170,7 +170,7 @@ def _segment(texts: Sequence[str] | None, word_lists: Words, segmenter: str) -> 
     """Return the words of each text: the raw row's word lists or, if they are missing, the segmenter's words."""
     if word_lists is not None:
         return word_lists
-    return [words(text, segmenter) for text in texts or ()]
+    return [split_words(text, segmenter) for text in texts or ()]
 
 
 def _block_folder(work_folder: Path, block_number: int) -> Path:

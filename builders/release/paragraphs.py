@@ -37,7 +37,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Passages:
+class JoinedPassages:
     """The passages of many documents, in order. Every array has one entry for each passage."""
 
     texts: pa.StringArray
@@ -46,10 +46,10 @@ class Passages:
     positive: Flags
     document: Ints  # number of the passage's document
 
-    def keep(self, flags: Flags) -> Passages:
+    def keep(self, flags: Flags) -> JoinedPassages:
         """Return the passages whose flag is set."""
         arrow_flags = pa.array(flags)
-        return Passages(
+        return JoinedPassages(
             texts=self.texts.filter(arrow_flags),
             ids=self.ids.filter(arrow_flags),
             chars=self.chars[flags],
@@ -62,7 +62,7 @@ class Passages:
         return np.asarray(pc.utf8_is_space(self.texts).to_numpy(zero_copy_only=False), np.bool_)
 
 
-def cut_passages(documents: Sequence[Sequence[str]], labels: Flags, min_chars: int = MIN_CHARS) -> Passages:
+def cut_passages(documents: Sequence[Sequence[str]], labels: Flags, min_chars: int = MIN_CHARS) -> JoinedPassages:
     """Cut documents, which are lists of paragraphs, into passages. ``labels`` has a label for each paragraph."""
     paragraphs = list(chain.from_iterable(documents))
     encoded_paragraphs = [paragraph.encode() for paragraph in paragraphs]
@@ -78,7 +78,7 @@ def cut_passages(documents: Sequence[Sequence[str]], labels: Flags, min_chars: i
     offsets = [0, *passage_ends.tolist()]
     ids = [text_id(all_bytes[start:end]) for start, end in pairwise(offsets)]
     arrow_offsets = pa.py_buffer(np.array(offsets, np.int32))
-    return Passages(
+    return JoinedPassages(
         texts=pa.StringArray.from_buffers(len(ids), arrow_offsets, pa.py_buffer(all_bytes)),
         ids=pa.array(ids, pa.string()),
         chars=lengths,

@@ -15,7 +15,7 @@ import msgspec
 from builders.core.errors import InputError
 from builders.core.file_formats import describe_encoding
 from builders.core.typed import describe_json_error
-from builders.sources.lines import Block, line_number, lines
+from builders.sources.lines import Block, line_number, lines_of_block
 from builders.sources.source_files import Source, find_files, split_of
 from builders.store.layout import LONGEST_TEXT, SPLITS, long_text_fault
 
@@ -24,7 +24,7 @@ WordLists = TypeVar("WordLists")
 _ROW_FILE = re.compile(r"\.jsonl?(\.gz)?$", re.IGNORECASE)
 
 
-class Document(msgspec.Struct, Generic[WordLists], gc=False, kw_only=True):
+class RawDocument(msgspec.Struct, Generic[WordLists], gc=False, kw_only=True):
     """One retrieved document. ``segmented_paragraphs`` has each paragraph's words, or is None.
 
     The title is not read, because the paper drops titles (Section 2.2.2).
@@ -34,7 +34,7 @@ class Document(msgspec.Struct, Generic[WordLists], gc=False, kw_only=True):
     segmented_paragraphs: WordLists = None  # type: ignore[assignment]
 
 
-class Row(msgspec.Struct, Generic[WordLists], gc=False, kw_only=True):
+class RawRow(msgspec.Struct, Generic[WordLists], gc=False, kw_only=True):
     """One question with its documents and human answers. Rows of the test set have no answers.
 
     Word lists take most of the bytes of a preprocessed row, so they are decoded only if span-F1 compares words.
@@ -42,7 +42,7 @@ class Row(msgspec.Struct, Generic[WordLists], gc=False, kw_only=True):
 
     question_id: int | str
     question: str
-    documents: list[Document[WordLists]]
+    documents: list[RawDocument[WordLists]]
     answers: list[str] | None = None
     segmented_answers: WordLists = None  # type: ignore[assignment]
     question_type: str | None = None
@@ -51,8 +51,8 @@ class Row(msgspec.Struct, Generic[WordLists], gc=False, kw_only=True):
     entity_answers: list[list[str]] | None = None
 
 
-_ROW_DECODER = msgspec.json.Decoder(Row[msgspec.Raw])  # word lists stay undecoded bytes
-_SEGMENTED_ROW_DECODER = msgspec.json.Decoder(Row[Words])
+_ROW_DECODER = msgspec.json.Decoder(RawRow[msgspec.Raw])  # word lists stay undecoded bytes
+_SEGMENTED_ROW_DECODER = msgspec.json.Decoder(RawRow[Words])
 
 
 def find_sources(paths: Iterable[Path], split: str | None = None) -> list[Source]:
@@ -86,12 +86,12 @@ def _split_of_source(source: Source, path: Path) -> str | None:
     return source_split
 
 
-def parse_rows(block: Block, *, segmented: bool = False) -> Iterator[tuple[int, Row[Any]]]:
+def parse_rows(block: Block, *, segmented: bool = False) -> Iterator[tuple[int, RawRow[Any]]]:
     """Yield (offset of the line in the source, row) for each row of a block. Blank lines are skipped.
 
     Raises :class:`InputError` with file and line for a line that is not a row of raw DuReader.
     """
-    for offset, line in lines(block):
+    for offset, line in lines_of_block(block):
         try:
             yield offset, parse_row(line, segmented)
         except ValueError as error:
@@ -101,11 +101,11 @@ def parse_rows(block: Block, *, segmented: bool = False) -> Iterator[tuple[int, 
                 raise InputError(str(error), path=block.source.shown, line=number) from None
 
 
-def parse_row(line: bytes | memoryview, segmented: bool = False) -> Row[Any]:
+def parse_row(line: bytes | memoryview, segmented: bool = False) -> RawRow[Any]:
     """Decode one line as a row, with word lists if ``segmented`` is True. Raises ValueError for a wrong row."""
     decoder: msgspec.json.Decoder[Any] = _SEGMENTED_ROW_DECODER if segmented else _ROW_DECODER
     try:
-        row: Row[Any] = decoder.decode(line)
+        row: RawRow[Any] = decoder.decode(line)
     except msgspec.ValidationError as error:
         is_list = bytes(line[:1]) == b"["
         remedy = "; write one row a line, without a list around the lines" if is_list else ""
@@ -127,7 +127,7 @@ def parse_row(line: bytes | memoryview, segmented: bool = False) -> Row[Any]:
     return row
 
 
-def _expect_short_texts(row: Row[Any]) -> None:
+def _expect_short_texts(row: RawRow[Any]) -> None:
     """Raise ValueError for a question or paragraph that readers of a release would refuse."""
     texts = [row.question]
     for document in row.documents:
@@ -138,7 +138,7 @@ def _expect_short_texts(row: Row[Any]) -> None:
             raise ValueError(fault)
 
 
-def _expect_word_lists(row: Row[Words]) -> None:
+def _expect_word_lists(row: RawRow[Words]) -> None:
     """Raise ValueError if word lists do not fit the number of paragraphs or answers."""
     # Words without their paragraph would give a wrong label.
     for number, document in enumerate(row.documents):

@@ -11,7 +11,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from builders.core.database import database
+from builders.core.database import open_database
 from builders.core.errors import InputError
 from builders.release.label import ROW_BITS, SCHEMAS, Places, read_labelled, rows_at
 from builders.sources.lines import line_number
@@ -43,7 +43,7 @@ class SplitSelection:
 
 
 @dataclass(frozen=True)
-class Selection:
+class ReleaseSelection:
     """The rows of the release."""
 
     corpus: Places
@@ -52,12 +52,14 @@ class Selection:
     read: dict[str, dict[str, int]]  # counts of the raw rows, by split
 
 
-def select(sources: Sequence[Source], block_numbers: Sequence[int], work_folder: Path, thread_count: int) -> Selection:
+def select_rows(
+    sources: Sequence[Source], block_numbers: Sequence[int], work_folder: Path, thread_count: int
+) -> ReleaseSelection:
     """Select the rows of the release from the labelled ``block_numbers`` under ``work_folder``.
 
     Raises :class:`InputError` if one question id has two texts, or if the input has no passage.
     """
-    with database(work_folder / "ids", _MEMORY_MB, thread_count) as con:
+    with open_database(work_folder / "ids", _MEMORY_MB, thread_count) as con:
         for table, columns in _TABLE_COLUMNS.items():
             # Each view is read only once, because a reader of record batches cannot start again.
             block_rows = _read_blocks(work_folder, block_numbers, table, columns)
@@ -80,7 +82,7 @@ def select(sources: Sequence[Source], block_numbers: Sequence[int], work_folder:
         corpus = _column(con, "SELECT place FROM corpus ORDER BY place")
         if not corpus.size:
             raise InputError("the input has no passage, because every document is empty; expected documents with text")
-        return Selection(
+        return ReleaseSelection(
             corpus=corpus,
             corpus_chars=_count_lengths(con, "FROM corpus"),
             splits={split: _split_selection(con, split) for split in counts_by_split},

@@ -14,14 +14,14 @@ import pyarrow as pa
 
 from builders.core.folders import task_folder
 from builders.core.shares import report_share
-from builders.release.answer_records import answers_table, merged
+from builders.release.answer_records import answers_table, merge_records
 from builders.release.label import Places, rows_at
-from builders.release.select import Selection, SplitSelection
+from builders.release.select import ReleaseSelection, SplitSelection
 from builders.store import layout
 from builders.store.draft import ParquetFile
 from builders.store.layout import CORPUS, JOINED, PASSAGES, QRELS, QUERIES, schema_of
 from builders.text.answer_spans import AT_ONCE
-from builders.text.span_options import Options
+from builders.text.span_options import SpanOptions
 
 _SHARD_FILE = "rows.parquet"
 _ENTRY_FILE = "entry.json"
@@ -94,7 +94,7 @@ def configs_of(split: str, rows: SplitSelection) -> list[str]:
     return configs
 
 
-def files_of(selection: Selection) -> Iterator[NewFile]:
+def files_of(selection: ReleaseSelection) -> Iterator[NewFile]:
     """Yield all files of the release."""
     yield from _divide(NewFile("corpus", "corpus", 0, passages=selection.corpus))
     for split, rows in selection.splits.items():
@@ -133,7 +133,7 @@ def _divide(all_rows: NewFile) -> Iterator[NewFile]:
         yield all_rows.part(slice(start, start + shard_size), number)
 
 
-def write_file(new_file: NewFile, work_folder: Path, options: Options) -> tuple[Path, dict[str, Any]]:
+def write_file(new_file: NewFile, work_folder: Path, options: SpanOptions) -> tuple[Path, dict[str, Any]]:
     """Write one file, unless an earlier, killed build finished it. Return its path and its manifest entry."""
     folder = work_folder / "files" / f"{new_file.config}-{new_file.split}-{new_file.number:05d}"
     if not folder.exists():
@@ -146,7 +146,7 @@ def write_file(new_file: NewFile, work_folder: Path, options: Options) -> tuple[
     return folder / _SHARD_FILE, json.loads((folder / _ENTRY_FILE).read_text(encoding="utf-8"))
 
 
-def _make_tables(new_file: NewFile, work_folder: Path, options: Options) -> Iterator[pa.Table]:
+def _make_tables(new_file: NewFile, work_folder: Path, options: SpanOptions) -> Iterator[pa.Table]:
     """Yield the rows of a file. Few rows with many texts are in memory at once."""
     if new_file.config == "answers":
         batch_size = AT_ONCE
@@ -203,7 +203,7 @@ def _joined_table(batch: NewFile, work_folder: Path) -> pa.Table:
     return _table(JOINED, queries["_id"], queries["text"], positives, negatives)
 
 
-def _answer_table(batch: NewFile, work_folder: Path, options: Options) -> pa.Table:
+def _answer_table(batch: NewFile, work_folder: Path, options: SpanOptions) -> pa.Table:
     query_ids = rows_at(batch.queries, work_folder, "questions", ["query_id"])["query_id"].to_pylist()
     # A question may have several raw rows, whose records are merged below.
     records = rows_at(batch.raw_rows, work_folder, "questions", ["record"])["record"].to_pylist()
@@ -216,7 +216,7 @@ def _answer_table(batch: NewFile, work_folder: Path, options: Options) -> pa.Tab
     for query_id, passage_end, record_end in zip(query_ids, batch.passage_ends, batch.raw_row_ends, strict=True):
         judged_ids = passage_ids[first_passage:passage_end]
         judged_texts = passage_texts[first_passage:passage_end]
-        record = merged(records[first_record:record_end])
+        record = merge_records(records[first_record:record_end])
         rows.append((query_id, record, dict(zip(judged_ids, judged_texts, strict=True))))
         first_passage = passage_end
         first_record = record_end

@@ -10,20 +10,20 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from builders.core.errors import InputError, log, visible
-from builders.core.files import reading, temporary_folder, write_bytes
+from builders.core.errors import InputError, log, make_visible
+from builders.core.files import convert_read_errors, temporary_folder, write_bytes
 from builders.core.jobs import in_order, process_pool
 from builders.core.limits import usable_cores
-from builders.core.progress import progress
+from builders.core.progress import show_progress
 from builders.core.results import Report, Table
-from builders.core.tables import aligned
+from builders.core.tables import align_rows
 from builders.core.typed import read_json
 from builders.similar.pairs import Names, Pair, count_rows, read_pairs
 from builders.store.draft import describe_files, draft_release
 from builders.store.judgments import read_judged
 from builders.store.layout import QUERIES, text_id
 from builders.store.reader import Release
-from builders.text.likeness import Like, LikeTexts, Scores, Tested, with_scores
+from builders.text.likeness import LikeText, LikeTexts, Scores, TestedQuestions, with_scores
 from builders.text.ngram_options import HOW
 
 _SMALL = 64 << 20  # with fewer bytes of pairs, worker processes cost more time than they save
@@ -57,7 +57,7 @@ class Match(NamedTuple):
     text_kind: str
     line: int
     text: str
-    like: Like
+    like: LikeText
 
 
 class BlockResult(NamedTuple):
@@ -133,7 +133,7 @@ def _count_ways(text_ids: Collection[str], strongest_ways: Mapping[str, str]) ->
 
 
 def compare_pairs(
-    tested: Tested, pair_paths: Sequence[Path], names: Names, workers: int | None = None
+    tested: TestedQuestions, pair_paths: Sequence[Path], names: Names, workers: int | None = None
 ) -> dict[str, Any]:
     """Search training pairs for the benchmark's questions and positive passages.
 
@@ -171,7 +171,7 @@ def compare_pairs(
         for path in pair_paths:
             # The bar moves with every block that has been compared.
             file_totals = MatchTotals()
-            with progress(total=count_rows(path), unit="row", label=path.name) as bar:
+            with show_progress(total=count_rows(path), unit="row", label=path.name) as bar:
                 blocks = _read_blocks(path, names)
                 for block_result in in_order(pool, compare, blocks, _BLOCKS_PER_WORKER * workers):
                     file_totals.add(block_result, benchmark)
@@ -217,7 +217,7 @@ def _choose_workers(pair_paths: Sequence[Path]) -> int:
 
 
 def _size_of(path: Path) -> int:
-    with reading(path):
+    with convert_read_errors(path):
         return path.stat().st_size
 
 
@@ -249,7 +249,7 @@ def _match_texts(text_kind: str, lines: Sequence[tuple[int, str]], index: LikeTe
     matches = []
     likes_of_texts = index.find([text for _, text in lines])
     for (line, text), likes in zip(lines, likes_of_texts, strict=True):
-        scored_likes: Sequence[Like] = ()
+        scored_likes: Sequence[LikeText] = ()
         if scores:  # otherwise the MD5 is not needed
             scored_likes = scores.get(text_id(text), ())
         for like in with_scores(likes, scored_likes):
@@ -269,7 +269,7 @@ def _answered_questions(matches: Sequence[Match], answers: Mapping[str, set[str]
     return answered_ids
 
 
-def write_pair_questions(tested: Tested, pair_paths: Sequence[Path], names: Names, out: Path) -> None:
+def write_pair_questions(tested: TestedQuestions, pair_paths: Sequence[Path], names: Names, out: Path) -> None:
     """Write a release with the questions of training pairs as queries of train, and the compared questions.
 
     `python -m baselines match` reads this release. The ids are the MD5 of the text.
@@ -277,7 +277,7 @@ def write_pair_questions(tested: Tested, pair_paths: Sequence[Path], names: Name
     # Equal questions have equal ids, so each question is written once.
     questions: dict[str, str] = {}
     for path in pair_paths:
-        for pair in progress(read_pairs(path, names), total=count_rows(path), unit="row", label=path.name):
+        for pair in show_progress(read_pairs(path, names), total=count_rows(path), unit="row", label=path.name):
             for text in pair.questions:
                 if text.strip():
                     questions[text_id(text)] = text
@@ -333,8 +333,8 @@ def report_text(report: Mapping[str, Any]) -> str:
         # The number of rows and texts, the table of counts, and examples.
         sizes = [f"{part['rows']:,} rows"]
         sizes += [f"{count:,} {kind_of_texts}" for kind_of_texts, count in part["texts"].items()]
-        lines += ["", f"{visible(part['file'])}: {', '.join(sizes)}"]
-        lines += aligned(list(_text_rows(part)), widths=_WIDTHS)
+        lines += ["", f"{make_visible(part['file'])}: {', '.join(sizes)}"]
+        lines += align_rows(list(_text_rows(part)), widths=_WIDTHS)
         lines += [_example_line(example) for example in part.get("examples", ())]
     return "\n".join(lines)
 
@@ -343,7 +343,7 @@ def _example_line(example: Mapping[str, Any]) -> str:
     """Return an example as a line: how and where it was found, and the start of both texts."""
     position = f"{example['kind']}, {example['how']} ({example['score']:g}), line {example['line']:,}"
     both_texts = f"{_shorten(example['text'])} = {_shorten(example['found'])}"
-    return f"  {position}: {visible(both_texts)}"
+    return f"  {position}: {make_visible(both_texts)}"
 
 
 def _shorten(text: str) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from builders.core.errors import UsageError, log
-from builders.core.options import AtLeastOne, Excludes, Needs, OneOf, Share, Shown
+from builders.core.options import AtLeastOne, Excludes, Needs, OneOf, Placeholder, Share
 from builders.core.verbs import TABLE_FORMATS, verb
 from builders.store.names import TESTED_SPLITS
 from builders.store.release_options import ReleasePath, RunPath
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 def find_similar(
     release: ReleasePath,
     *,
-    out: Annotated[Path, Shown("OUT")] | None = None,
-    list: Annotated[Path, Shown("FILE"), Excludes("against")] | None = None,
+    out: Annotated[Path, Placeholder("OUT")] | None = None,
+    list: Annotated[Path, Placeholder("FILE"), Excludes("against")] | None = None,
     split: Sequence[Annotated[str, OneOf(TESTED_SPLITS)]] = (),
     by: Sequence[Annotated[str, OneOf(HOW)]] = HOW,
     scores: Annotated[Sequence[RunPath], Needs("by=model")] = (),
-    threshold: Annotated[Share, Shown("X"), Needs("scores")] | None = None,
+    threshold: Annotated[Share, Placeholder("X"), Needs("scores")] | None = None,
     ngram: Annotated[NgramLength, Needs("by=n-gram")] = NGRAM,
     jaccard: Annotated[LowestJaccard, Needs("by=n-gram")] = SHARE,
-    against: Annotated[Sequence[Path], Shown("FILE")] = (),
-    question: Annotated[Sequence[str], Shown("NAME"), Needs("against")] = (),
-    positive: Annotated[Sequence[str], Shown("NAME"), Needs("against")] = (),
-    questions: Annotated[Path, Shown("DIR"), Needs("against")] | None = None,
-    workers: Annotated[AtLeastOne, Shown("N"), Needs("against")] | None = None,
-    format: Annotated[Literal["text", "json", "markdown", "csv"], Shown("FORMAT")] = "text",
+    against: Annotated[Sequence[Path], Placeholder("FILE")] = (),
+    question: Annotated[Sequence[str], Placeholder("NAME"), Needs("against")] = (),
+    positive: Annotated[Sequence[str], Placeholder("NAME"), Needs("against")] = (),
+    questions: Annotated[Path, Placeholder("DIR"), Needs("against")] | None = None,
+    workers: Annotated[AtLeastOne, Placeholder("N"), Needs("against")] | None = None,
+    format: Annotated[Literal["text", "json", "markdown", "csv"], Placeholder("FORMAT")] = "text",
 ) -> "Release | Report | Path":
     """Remove or report training questions similar to dev and test.
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from builders.core.errors import InputError
 from builders.core.exit_codes import raise_if_stopped
-from builders.core.files import is_parquet, raw_lines, reading
+from builders.core.files import convert_read_errors, is_parquet, raw_lines
 from builders.core.typed import json_of
 
 QUESTIONS = ("query", "question", "anchor", "query_text", "sentence1", "text1")
@@ -104,7 +104,7 @@ def count_rows(pairs_path: Path) -> int | None:
     """Return the number of rows that :func:`read_pairs` yields; None for a damaged file, which read_pairs reports."""
     try:
         if is_parquet(pairs_path):
-            with reading(pairs_path, damaged=_NOT_PARQUET), pq.ParquetFile(pairs_path) as file:
+            with convert_read_errors(pairs_path, damaged=_NOT_PARQUET), pq.ParquetFile(pairs_path) as file:
                 return int(file.metadata.num_rows)
         row_count = 0
         for _, line in raw_lines(pairs_path):
@@ -124,7 +124,7 @@ def _read_lines(pairs_path: Path) -> Iterator[tuple[int, Any]]:
 
 def _read_parquet(pairs_path: Path, names: Names) -> Iterator[tuple[int, Any]]:
     """Yield (row number from 1, row) of a Parquet file, with the columns of ``names``."""
-    with reading(pairs_path, damaged=_NOT_PARQUET), pq.ParquetFile(pairs_path) as file:
+    with convert_read_errors(pairs_path, damaged=_NOT_PARQUET), pq.ParquetFile(pairs_path) as file:
         row_number = 0
         for batch in file.iter_batches(_ROWS, columns=names.of(file.schema_arrow.names, pairs_path)):
             for row in batch.to_pylist():

@@ -10,17 +10,17 @@ import pyarrow.compute as pc
 
 from builders.core.errors import InputError, log
 from builders.core.files import atomic_text
-from builders.core.progress import slices
+from builders.core.progress import slices_with_progress
 from builders.core.results import Report, Table
-from builders.core.tables import aligned, round_stat
+from builders.core.tables import align_rows, round_stat
 from builders.store.draft import Draft, describe_files, draft_release
 from builders.store.judgments import joined_row, read_judged, texts_of_judged
 from builders.store.layout import BEFORE, DRAWN, JOINED, QUERIES, REMOVED, TOLD_APART
-from builders.store.published import published
+from builders.store.published import published_figures
 from builders.store.reader import Release
 from builders.store.rejudge import count_judged
 from builders.store.runs import expect_run_file
-from builders.text.likeness import LikeTexts, Scores, Tested, with_scores
+from builders.text.likeness import LikeTexts, Scores, TestedQuestions, with_scores
 from builders.text.ngram_options import HOW
 
 _WIDTHS = (38, 10, 12)  # characters of the columns of the printed table
@@ -37,7 +37,7 @@ _QUERY_COLUMNS = {
 }
 
 
-def remove_similar(tested: Tested, output_path: Path, pair_list: Path | None = None) -> dict[str, Any]:
+def remove_similar(tested: TestedQuestions, output_path: Path, pair_list: Path | None = None) -> dict[str, Any]:
     """Write a release without similar training questions. Return the value of ``similar`` in its stats.json.
 
     ``pair_list`` is a file for every similar pair, as JSON lines. Raises :class:`InputError` for a score of an unknown
@@ -77,13 +77,13 @@ def remove_similar(tested: Tested, output_path: Path, pair_list: Path | None = N
     return counts
 
 
-def _find_similar(train_texts: Mapping[str, str], tested: Tested) -> Scores:
+def _find_similar(train_texts: Mapping[str, str], tested: TestedQuestions) -> Scores:
     """Return training question's id -> similar questions, for the training questions that have any."""
     index = LikeTexts(tested.questions(), tested.rule.active_ways, tested.rule.ngram, tested.rule.jaccard)
     train_ids = list(train_texts)
     texts = list(train_texts.values())
     similar: Scores = {}
-    for block in slices(len(train_ids), _BLOCK, unit="question", label="compare"):
+    for block in slices_with_progress(len(train_ids), _BLOCK, unit="question", label="compare"):
         for train_id, likes in zip(train_ids[block], index.find(texts[block]), strict=True):
             matches = with_scores(likes, tested.scores.get(train_id, ()))
             if matches:
@@ -92,7 +92,7 @@ def _find_similar(train_texts: Mapping[str, str], tested: Tested) -> Scores:
 
 
 def _count_removed(
-    earlier: Mapping[str, Any], tested: Tested, duplicated: Mapping[str, Collection[str]], similar: Scores
+    earlier: Mapping[str, Any], tested: TestedQuestions, duplicated: Mapping[str, Collection[str]], similar: Scores
 ) -> dict[str, Any]:
     """Return the value of ``similar`` in stats.json. ``earlier`` is the value of the release that was read."""
     # Removed questions by the strongest way to match, with those of earlier runs of `similar`.
@@ -114,7 +114,7 @@ def _count_removed(
         "queries": query_count,
         "share": round(duplicated_count / query_count, 4) if query_count else None,
         "splits": split_counts,
-        "paper": published()["similar"],
+        "paper": published_figures()["similar"],
     }
 
 
@@ -132,7 +132,7 @@ def removal_text(counts: Mapping[str, Any], output_path: Path) -> str:
     for split, split_counts in counts["splits"].items():
         rows.append((f"  {split}, of {split_counts['queries']:,}", f"{split_counts['duplicated']:,}", ""))
     rows.append(("share of dev and test questions", f"{share:.2%}", f"{paper['share']:.2%}"))
-    lines = aligned(rows, widths=_WIDTHS)
+    lines = align_rows(rows, widths=_WIDTHS)
     lines.append(f"release: {output_path}")
     return "\n".join(lines)
 
@@ -150,7 +150,7 @@ def removal_report(counts: Mapping[str, Any], output_path: Path) -> Report:
     return Report(counts, removal_text(counts, output_path), [Table(("Section 2.3", "here", "the paper"), rows)])
 
 
-def _write_list(list_path: Path, train_texts: Mapping[str, str], tested: Tested, similar: Scores) -> None:
+def _write_list(list_path: Path, train_texts: Mapping[str, str], tested: TestedQuestions, similar: Scores) -> None:
     """Write every pair of similar questions as a line of JSON."""
     split_by_question: dict[str, str] = {}
     for split, texts in tested.texts_by_split.items():

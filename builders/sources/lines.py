@@ -63,7 +63,7 @@ def _blocks_of(source: Source, block_bytes: int) -> Iterator[tuple[int, bytes]]:
         raise InputError("is empty; expected raw DuReader rows as JSON lines", path=source.shown)
 
 
-def lines(block: Block) -> Iterator[tuple[int, memoryview]]:
+def lines_of_block(block: Block) -> Iterator[tuple[int, memoryview]]:
     """Yield (offset in the source, line without its end) for every line of a block, including blank lines."""
     data = block.data
     view = memoryview(data)  # a slice of a view copies no bytes

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from builders.core.errors import InputError
 from builders.core.file_formats import GZIP
-from builders.core.files import reading
-from builders.core.progress import progress
+from builders.core.files import convert_read_errors
+from builders.core.progress import show_progress
 from builders.sources.source_files import Source, open_bytes
 from builders.sources.source_tables import Table
 
@@ -20,7 +20,7 @@ def read_rows_with_bar(
     # An estimate is enough for a bar. Lines differ from rows if a quoted field contains a line end.
     row_count = _line_count(table.source)
     rows = table.rows(columns, rest_in_last=rest_in_last)
-    yield from progress(rows, total=row_count, unit=unit, label=table.source.name)
+    yield from show_progress(rows, total=row_count, unit=unit, label=table.source.name)
 
 
 def _line_count(source: Source) -> int | None:
@@ -62,8 +62,8 @@ def source_bytes(source: Source) -> int | None:
     if source.member is not None:
         if source.member.lower().endswith(".gz"):
             return None
-        with reading(source.path), zipfile.ZipFile(source.path) as archive:
+        with convert_read_errors(source.path), zipfile.ZipFile(source.path) as archive:
             return archive.getinfo(source.member).file_size
-    with reading(source.path), open(source.path, "rb") as file:
+    with convert_read_errors(source.path), open(source.path, "rb") as file:
         is_gzipped = file.read(len(GZIP)) == GZIP
         return None if is_gzipped else source.path.stat().st_size

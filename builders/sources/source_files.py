@@ -11,8 +11,8 @@ from typing import IO, Any
 
 from builders.core.cache import cached_sha256
 from builders.core.errors import InputError
-from builders.core.file_formats import decompressed
-from builders.core.files import expect_inside, reading
+from builders.core.file_formats import decompress_file
+from builders.core.files import convert_read_errors, expect_inside
 from builders.core.finished_outputs import VerbInput
 
 _SPLIT_WORD = re.compile(r"(?<![a-z])(train|dev|test)(?:set)?\d*(?![a-z])")
@@ -70,7 +70,7 @@ def _visible_files(folder: Path) -> list[Path]:
 
 def _members(path: Path, pattern: re.Pattern[str]) -> list[str]:
     """Return the names of a zip archive's members that match, sorted."""
-    with reading(path), zipfile.ZipFile(path) as archive:
+    with convert_read_errors(path), zipfile.ZipFile(path) as archive:
         member_names = archive.namelist()
     matching_names = []
     for member_name in member_names:
@@ -84,20 +84,20 @@ def _members(path: Path, pattern: re.Pattern[str]) -> list[str]:
 @contextlib.contextmanager
 def open_bytes(source: Source) -> Iterator[IO[bytes]]:
     """Yield the decompressed bytes of a file or zip member. Errors while reading become :class:`InputError`."""
-    with reading(source.shown), contextlib.ExitStack() as opened:
+    with convert_read_errors(source.shown), contextlib.ExitStack() as opened:
         stream: Any = opened.enter_context(open(source.path, "rb"))
         if source.member is not None:
             archive = opened.enter_context(zipfile.ZipFile(stream))
             stream = opened.enter_context(archive.open(source.member))
         # gzip is detected by the content, because a download may be renamed.
-        yield opened.enter_context(decompressed(stream, source.shown))
+        yield opened.enter_context(decompress_file(stream, source.shown))
 
 
 def states_of(sources: list[Source]) -> list[tuple[str, int, list[int]]]:
     """Return (path, size, [inode, mtime, ctime]) of each file. These values change with the content."""
     states = []
     for path in dict.fromkeys(source.path for source in sources):
-        with reading(path):
+        with convert_read_errors(path):
             file_state = path.stat()
         # ctime detects an edit that restores the old mtime, because programs cannot set ctime.
         changing_values = [file_state.st_ino, file_state.st_mtime_ns, file_state.st_ctime_ns]
@@ -109,7 +109,7 @@ def sources_input(sources: list[Source]) -> VerbInput:
     """Describe the sources of a verb. Their order, names and splits count, because they affect the result."""
     hashes = {}
     for number, source in enumerate(sources, 1):
-        with reading(source.path):
+        with convert_read_errors(source.path):
             hashes[f"{source.split} {number}: {source.name}"] = cached_sha256(source.path)
     return VerbInput("the raw input", hashes)
 

@@ -54,7 +54,7 @@ _MAX_CONFIGS_IN_CELL = 6  # further configs are "..." in the table of columns
 _MEGABYTE = 1e6
 
 
-def card(
+def card_markdown(
     entries: Iterable[FileEntry],
     stats: dict[str, Any],
     builds: Collection[Build],
@@ -192,7 +192,7 @@ def _config_entry(config: str, shards_by_split: Splits) -> dict[str, Any]:
     content_hash = hashlib.sha256(hashes.encode()).hexdigest()
     entry: dict[str, Any] = {
         "config_name": config,
-        "description": f"{config_of(config).about}; content {content_hash}",
+        "description": f"{config_of(config).description}; content {content_hash}",
     }
     if config == _DEFAULT_CONFIG:
         entry["default"] = True

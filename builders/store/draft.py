@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from builders.core.cache import FileEntry, describe
+from builders.core.cache import FileEntry, describe_file
 from builders.core.errors import InputError, log
-from builders.core.files import link, reading, sha256_of, write_text
+from builders.core.files import convert_read_errors, link_or_copy, sha256_of, write_text
 from builders.core.folders import check_output, remove_tree, replace_directory, work_beside
 from builders.store import layout
-from builders.store.card import card
+from builders.store.card import card_markdown
 from builders.store.judgments import overlaps_with_train
 from builders.store.layout import MANIFEST, config_and_split, schema_of
 from builders.store.manifest import CARD, STATS, Build, is_published, read_stats, write_manifest, write_stats
@@ -144,7 +144,7 @@ class SplitWriter:
             final_path = self._folder / f"{self._split}-{number:05d}-of-{shard_count:05d}.parquet"
             is_adopted = path.parent != self._folder
             if is_adopted:
-                link(path, final_path)
+                link_or_copy(path, final_path)
             else:
                 path.rename(final_path)
             entries.append(FileEntry(path=f"{self._folder.name}/{final_path.name}", **entry))
@@ -181,7 +181,7 @@ class Draft:
                 continue
             draft_file = self.folder / entry.path
             draft_file.parent.mkdir(parents=True, exist_ok=True)
-            link(base_file, draft_file)
+            link_or_copy(base_file, draft_file)
             self._entries.append(entry)
 
     def writer(self, config: str, split: str) -> SplitWriter:
@@ -209,7 +209,7 @@ class Draft:
     def add_file(self, file_name: str) -> None:
         """Add a file of the draft's folder, such as a run, to the manifest."""
         self._entries = [entry for entry in self._entries if entry.path != file_name]
-        self._entries.append(describe(self.folder, file_name))
+        self._entries.append(describe_file(self.folder, file_name))
 
     def finish(self) -> None:
         """Close the writers. Write ``stats.json``, the card and the manifest."""
@@ -232,7 +232,7 @@ class Draft:
             self.stats["answers"] = counts_by_split
         builds = [*self._base_builds, msgspec.convert(self.build, Build)]
         write_stats(self.folder, self.stats)
-        write_text(self.folder / CARD, card(self._entries, self.stats, builds))
+        write_text(self.folder / CARD, card_markdown(self._entries, self.stats, builds))
         write_manifest(self.folder, self._entries, builds)
 
     def _read_split(self, config: str, split: str) -> pa.Table:
@@ -278,6 +278,6 @@ def describe_files(source_files: Iterable[tuple[str, Path]]) -> list[dict[str, A
     sources: dict[Path, dict[str, Any]] = {}
     for name, path in source_files:
         if path not in sources:
-            with reading(path):
+            with convert_read_errors(path):
                 sources[path] = {"name": name, "bytes": path.stat().st_size, "sha256": sha256_of(path)}
     return list(sources.values())

@@ -11,14 +11,14 @@ import pyarrow.compute as pc
 
 from builders.core.errors import InputError
 from builders.core.results import Table
-from builders.core.tables import aligned
+from builders.core.tables import align_rows
 from builders.core.typed import json_lines
 from builders.store.layout import QRELS, SETS
 from builders.store.names import TESTED_SPLITS
 from builders.store.reader import Release
 
 # Query id -> passage id -> score; a score above 0 means positive.
-Judged = Mapping[str, Mapping[str, int]]
+Judgments = Mapping[str, Mapping[str, int]]
 
 _SHARE_DIGITS = 6  # decimals of a share in stats.json
 
@@ -37,7 +37,7 @@ def read_judged(release: Release, config: str, split: str) -> dict[str, dict[str
     return judged
 
 
-def texts_of_judged(release: Release, judged: Judged) -> dict[str, str]:
+def texts_of_judged(release: Release, judged: Judgments) -> dict[str, str]:
     """Return the texts of all judged passages by id. Raise :class:`InputError` if the corpus lacks a passage."""
     judged_ids: set[str] = set()
     for scores in judged.values():
@@ -73,7 +73,7 @@ def joined_row(
     }
 
 
-def qrels_table(judged: Judged) -> pa.Table:
+def qrels_table(judged: Judgments) -> pa.Table:
     """Return judgments as rows of a qrels config."""
     query_ids: list[str] = []
     passage_ids: list[str] = []
@@ -150,7 +150,7 @@ def overlaps_with_train(
         train = read_split(config, "train")
         for split in test_splits:
             test = read_split(config, split)
-            overlaps[f"{config}/{split}"] = {"test_queries": len(labelled(test)), **label_overlap(train, test)}
+            overlaps[f"{config}/{split}"] = {"test_queries": len(labelled_queries(test)), **label_overlap(train, test)}
     return overlaps
 
 
@@ -173,12 +173,12 @@ def drawn_overlaps(
     for config, test_config, split in compared:
         train = read_split(config, "train")
         test = read_split(test_config, split)
-        counts = {"train_queries": len(labelled(train)), "test_queries": len(labelled(test))}
+        counts = {"train_queries": len(labelled_queries(train)), "test_queries": len(labelled_queries(test))}
         rows.append({"config": config, "test": split, **counts, **label_overlap(train, test)})
     return rows
 
 
-def labelled(qrels: pa.Table) -> list[str]:
+def labelled_queries(qrels: pa.Table) -> list[str]:
     """Return the ids of the queries that have a positive passage, sorted."""
     return sorted(pc.unique(_positive_rows(qrels)["query-id"]).to_pylist())
 
@@ -205,7 +205,7 @@ def overlap_table(overlap_rows: list[dict[str, Any]]) -> str:
     lines = [[column.replace("_", " ") for column in columns]]
     for row in overlap_rows:
         lines.append([_format_value(column, row.get(column)) for column in columns])
-    return "\n".join(aligned(lines, left=2, gap="  "))
+    return "\n".join(align_rows(lines, left=2, gap="  "))
 
 
 def _format_value(column: str, value: Any) -> str:

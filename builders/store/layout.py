@@ -176,7 +176,7 @@ class Config:
     name: str
     columns: pa.Schema
     splits: tuple[str, ...]
-    about: str
+    description: str
     set: str = "main"
 
 
@@ -246,7 +246,7 @@ def _find_config(config_name: str) -> tuple[int, Config]:
         pattern = config.name.replace("SIZE", _SIZE_PATTERN).replace("NUMBER", _NUMBER_PATTERN)
         match = re.fullmatch(pattern, config_name)
         if match:
-            return position, replace(config, name=config_name, about=config.about.format(*match.groups()))
+            return position, replace(config, name=config_name, description=config.description.format(*match.groups()))
     raise ValueError(f"{config_name!r} is no config of a release")
 
 

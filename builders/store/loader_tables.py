@@ -108,7 +108,7 @@ def _declaration_lines(key: str, config: Config) -> Iterator[str]:
     yield f"    {key}: Declaration("
     yield f"        columns={_quote(schema_names[0])},"
     yield f"        splits={_tuple_source(config.splits)},"
-    yield from _text_lines("        description=", config.about)
+    yield from _text_lines("        description=", config.description)
     yield "    ),"
 
 

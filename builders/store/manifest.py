@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from builders.core.cache import FileEntry, describe
+from builders.core.cache import FileEntry, describe_file
 from builders.core.errors import InputError
 from builders.core.files import write_text
-from builders.core.typed import Count, Sha256, read_json, read_object, typed
+from builders.core.typed import Count, Sha256, convert_to, read_json, read_object
 from builders.store.answer_rule import AnswerRule
 from builders.store.layout import MANIFEST
 from builders.store.stored_stats import Stats
@@ -72,7 +72,7 @@ def read_manifest(manifest_path: Path) -> Manifest:
         if build.verb not in ANSWER_VERBS:
             continue
         options_field = f"builds[{number}].options"
-        rule = typed(build.options, AnswerRule, manifest_path, field=options_field)
+        rule = convert_to(build.options, AnswerRule, manifest_path, field=options_field)
         problem = rule.problem()
         if problem:
             raise InputError(f"{options_field}.{problem}", path=manifest_path)
@@ -85,7 +85,7 @@ def write_manifest(release_path: Path, entries: Iterable[FileEntry], builds: Ite
     # The caller has written these two files last, so their entries are made here.
     for name in (CARD, STATS):
         if (release_path / name).exists():
-            files.append(describe(release_path, name))
+            files.append(describe_file(release_path, name))
     manifest = Manifest(name="dureader_retrieval", format=1, builds=list(builds), files=files)
     json_value = msgspec.to_builtins(manifest)
     json_text = json.dumps(json_value, ensure_ascii=False, indent=1, sort_keys=True)

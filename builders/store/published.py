@@ -6,6 +6,6 @@ from typing import Any
 from builders.core.files import read_toml
 
 
-def published() -> dict[str, Any]:
+def published_figures() -> dict[str, Any]:
     """Return the paper's figures (``published.toml``): ``table3``, ``english``, ``collections``, ``relabelled`` ..."""
     return read_toml(Path(__file__).with_name("published.toml"))

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from builders.core.cache import FileEntry, other_sha256
 from builders.core.errors import InputError
-from builders.core.files import expect_inside, plain_folder, reading
+from builders.core.files import convert_read_errors, expect_inside, plain_folder
 from builders.store import layout
 from builders.store.layout import MANIFEST, config_and_split, schema_of
 from builders.store.manifest import Manifest, read_manifest
@@ -61,7 +61,7 @@ class Release:
             self.file(entry)
         return sum(entry.rows or 0 for entry in entries)
 
-    def place(self, config: str, split: str, row: int) -> str:
+    def describe_row(self, config: str, split: str, row: int) -> str:
         """Describe the place of a split's ``row`` for an error: the shard, and the row's number in the shard from 1."""
         row_in_shard = row
         for entry in self.shards(config, split):
@@ -89,7 +89,7 @@ class Release:
             raise InputError(f"{fault}; build the release again", path=path)
         return path
 
-    def named(self, file_name: str) -> Path:
+    def verified_path(self, file_name: str) -> Path:
         """Verify a file and return its path. Raise :class:`InputError` for an unlisted or changed file."""
         for entry in self.manifest.files:
             if entry.path == file_name:
@@ -130,7 +130,7 @@ class Release:
             file_columns = columns or schema.names
             batch_columns = _top_level_columns(config, columns)
             with (
-                reading(path, damaged="is damaged", remedy="build the release again"),
+                convert_read_errors(path, damaged="is damaged", remedy="build the release again"),
                 pa.OSFile(str(path)) as opened_file,
                 pq.ParquetFile(opened_file, page_checksum_verification=True) as shard,
             ):
@@ -185,7 +185,7 @@ class Release:
                 break  # the remaining passages, perhaps millions, need not be read
         return texts
 
-    def missing(self, config: str, split: str, ids: Collection[str]) -> list[str]:
+    def missing_ids(self, config: str, split: str, ids: Collection[str]) -> list[str]:
         """Return the ``ids`` that a config of passages or queries lacks, sorted. Only the id column is read."""
         absent_ids = set(ids)
         for table in self.rows_with(config, split, "_id", ids, ["_id"]):

@@ -6,13 +6,13 @@ import numpy as np
 import pyarrow as pa
 
 from builders.store.draft import Draft
-from builders.store.judgments import Judged, joined_row, qrels_table, texts_of_judged
+from builders.store.judgments import Judgments, joined_row, qrels_table, texts_of_judged
 from builders.store.layout import SETS, Set, schema_of
 from builders.store.reader import Release
 from builders.store.table3 import POSITIVES_EDGES, LengthCounter, table3_column
 
 
-def rejudge(draft: Draft, base_release: Release, split: str, judged: Judged) -> None:
+def replace_judgments(draft: Draft, base_release: Release, split: str, judged: Judgments) -> None:
     """Replace a split's judgments with ``judged`` in the main set's qrels, and in the Chinese and English joined rows.
 
     In a query's joined row, a passage with a score above 0 becomes a positive, and a passage with another score becomes
@@ -30,7 +30,7 @@ def rejudge(draft: Draft, base_release: Release, split: str, judged: Judged) -> 
 
 
 def _rejudged_rows(
-    base_release: Release, dataset_set: Set, split: str, judged: Judged, passage_texts: Mapping[str, str]
+    base_release: Release, dataset_set: Set, split: str, judged: Judgments, passage_texts: Mapping[str, str]
 ) -> Iterator[pa.Table]:
     """Yield the joined rows of ``base_release`` with the new judgments."""
     # Judgments of translated queries refer to the Chinese query.
@@ -56,7 +56,7 @@ def _rejudged_rows(
 
 
 def count_judged(
-    draft: Draft, split: str, query_texts: Sequence[str], judged: Judged, passage_texts: Mapping[str, str]
+    draft: Draft, split: str, query_texts: Sequence[str], judged: Judgments, passage_texts: Mapping[str, str]
 ) -> None:
     """Write a split's column of Table 3 and histogram of positives per query into the draft's statistics.
 

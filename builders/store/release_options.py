@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
-from builders.core.options import Between, Help, OneOf, OrObject, Shown
+from builders.core.options import Between, Help, OneOf, OrObject, Placeholder
 from builders.store.names import QUESTION_CONFIGS, SET_NAMES
 
 if TYPE_CHECKING:
@@ -13,26 +13,28 @@ if TYPE_CHECKING:
     ReleasePath: TypeAlias = Release | Path
     RunPath: TypeAlias = Run | Path
 else:  # the classes are imported only when a call passes an object
-    ReleasePath = Annotated[Path, OrObject("builders.store.reader:Release"), Shown("DIR"), Help("release directory")]
+    ReleasePath = Annotated[
+        Path, OrObject("builders.store.reader:Release"), Placeholder("DIR"), Help("release directory")
+    ]
     RunPath = Annotated[
         Path,
         OrObject("builders.store.runs:Run", "builders.store.run_objects:convert_run", "a dictionary or a data frame"),
-        Shown("RUN"),
+        Placeholder("RUN"),
     ]
 
-NewRelease = Annotated[Path, Shown("DIR"), Help("release directory to write")]
-AnySplit = Annotated[str, Shown("SPLIT"), Help("split of the queries")]
+NewRelease = Annotated[Path, Placeholder("DIR"), Help("release directory to write")]
+AnySplit = Annotated[str, Placeholder("SPLIT"), Help("split of the queries")]
 MainSplit = Annotated[Literal["train", "dev", "test"], Help("split of the queries")]
 SetName = Annotated[str, OneOf(SET_NAMES), Help("set of the release")]
 QuestionConfig = Annotated[
     str,
     OneOf(QUESTION_CONFIGS),
-    Shown("CONFIG"),
+    Placeholder("CONFIG"),
     Help("use only the questions of this config (default: all questions of the set)"),
 ]
 SampleConfig = Annotated[
     str,
-    Shown("CONFIG"),
+    Placeholder("CONFIG"),
     Help("search only this sample of `builders add samples`, for example sample-10K (default: all passages)"),
 ]
-Seed = Annotated[int, Between(low=0), Shown("N")]
+Seed = Annotated[int, Between(low=0), Placeholder("N")]

@@ -28,11 +28,11 @@ from builders.core.files import (
     expect_id,
     first_character,
     id_of,
-    integer,
     line_too_long,
     open_text,
+    parse_integer,
+    quote_column,
     read_whole,
-    shown,
 )
 from builders.core.typed import object_of_lists
 
@@ -63,7 +63,7 @@ _HITS_SCHEMA = pa.schema(
 
 
 @dataclass(frozen=True)
-class Columns:
+class RunColumns:
     """Hits as columns, ordered by query.
 
     Attributes:
@@ -103,7 +103,7 @@ class Columns:
 class LazyHits(Mapping[str, Sequence[Hit]]):
     """The (corpus id, score) pairs of each query, best first, which are made from columns at each access."""
 
-    def __init__(self, columns: Columns) -> None:
+    def __init__(self, columns: RunColumns) -> None:
         self._columns = columns
         self._spans = columns.spans()
 
@@ -137,7 +137,7 @@ class Run:
     is_in_memory = False
     manifest: dict[str, Any] | None = None
 
-    def __init__(self, path: str | Path, hits: Mapping[str, Sequence[Hit]] | Columns | None = None) -> None:
+    def __init__(self, path: str | Path, hits: Mapping[str, Sequence[Hit]] | RunColumns | None = None) -> None:
         self.path = Path(path)
         self._initial_hits = hits
 
@@ -159,10 +159,10 @@ class Run:
         return f"Run({str(self.path)!r})"
 
     @functools.cached_property
-    def _columns(self) -> Columns:
+    def _columns(self) -> RunColumns:
         if self._initial_hits is None:
             return read_run(self.path)._columns
-        if isinstance(self._initial_hits, Columns):
+        if isinstance(self._initial_hits, RunColumns):
             return self._initial_hits
         return columns_of(list(self._initial_hits.items()))
 
@@ -230,7 +230,7 @@ def without_empty(hits_by_query: Mapping[str, Sequence[Hit]]) -> dict[str, Seque
     return {query_id: ranking for query_id, ranking in hits_by_query.items() if ranking}
 
 
-def probability(logit: float) -> float:
+def sigmoid(logit: float) -> float:
     """Return the sigmoid of a logit: the probability that a cross-encoder predicts."""
     # exp() of a large number would overflow, so each sign has its own form of the same function.
     if logit >= 0:
@@ -243,7 +243,7 @@ def best_first(hits: Iterable[Hit]) -> list[Hit]:
     return sorted(hits, key=lambda hit: (-hit[1], hit[0]))
 
 
-def columns_of(rankings: Sequence[tuple[str, Sequence[Hit]]]) -> Columns:
+def columns_of(rankings: Sequence[tuple[str, Sequence[Hit]]]) -> RunColumns:
     """Convert (query id, hits in order) pairs to columns."""
     query_ids = []
     # Plain lists become arrays at the end, because arrays cannot grow.
@@ -255,7 +255,7 @@ def columns_of(rankings: Sequence[tuple[str, Sequence[Hit]]]) -> Columns:
         hit_counts.append(len(ranking))
         passage_ids += [passage_id for passage_id, _ in ranking]
         scores += [score for _, score in ranking]
-    return Columns(
+    return RunColumns(
         queries=query_ids,
         counts=np.array(hit_counts, np.int64),
         corpus_ids=pa.array(passage_ids, pa.large_string()),
@@ -263,7 +263,7 @@ def columns_of(rankings: Sequence[tuple[str, Sequence[Hit]]]) -> Columns:
     )
 
 
-def write_columns(run_path: Path, parts: Iterable[Columns], tag: str = "dureader_retrieval") -> int:
+def write_columns(run_path: Path, parts: Iterable[RunColumns], tag: str = "dureader_retrieval") -> int:
     """Write a TREC run from columns, as :func:`write_run` does. Return the number of lines."""
     rankings = chain.from_iterable(part.hits().items() for part in parts)
     return write_run(run_path, rankings, tag)
@@ -341,7 +341,7 @@ def _read_predictions(run_path: Path) -> dict[str, Sequence[Hit]]:
     return hits_by_query
 
 
-def _sort_hits(table: pa.Table, run_path: Path) -> Columns:
+def _sort_hits(table: pa.Table, run_path: Path) -> RunColumns:
     """Sort the hits of the run ``run_path``.
 
     Queries are in the order of their first lines. Hits are ordered by falling score, then by rank, then by line.
@@ -356,7 +356,7 @@ def _sort_hits(table: pa.Table, run_path: Path) -> Columns:
     order = np.lexsort((ranks, -scores, query_numbers))  # the last key is the first in importance
     warn_of_contradictions(run_path, query_ids, query_numbers[order], ranks[order])
     hit_counts = np.bincount(query_numbers, minlength=len(query_ids))
-    return Columns(query_ids, hit_counts, passage_ids.take(pa.array(order)), scores[order])
+    return RunColumns(query_ids, hit_counts, passage_ids.take(pa.array(order)), scores[order])
 
 
 def warn_of_contradictions(run_name: Path | str, query_ids: Sequence[str], query_numbers: Array, ranks: Array) -> None:
@@ -466,7 +466,7 @@ def _parse_lines(block: bytes, run_path: Path, first_line: int) -> pa.Table:
         query_ids.append(id_of(query_field, run_path, line_number))
         passage_ids.append(id_of(passage_field, run_path, line_number))
         scores.append(_parse_score(score_field, run_path, line_number))
-        ranks.append(integer(rank_field, "rank", run_path, line_number))
+        ranks.append(parse_integer(rank_field, "rank", run_path, line_number))
     return pa.table([query_ids, passage_ids, scores, ranks], schema=_HITS_SCHEMA)
 
 
@@ -483,5 +483,5 @@ def _parse_score(score_field: bytes, run_path: Path, line_number: int) -> float:
         if math.isfinite(score):
             return score
     raise InputError(
-        f"expected a finite number as the score, found {shown(score_field)}", path=run_path, line=line_number
+        f"expected a finite number as the score, found {quote_column(score_field)}", path=run_path, line=line_number
     )

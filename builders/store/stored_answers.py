@@ -8,8 +8,8 @@ import pyarrow.compute as pc
 
 from builders.core.errors import InputError, log
 from builders.core.results import Table
-from builders.core.tables import aligned
-from builders.store.judgments import labelled
+from builders.core.tables import align_rows
+from builders.store.judgments import labelled_queries
 from builders.store.layout import SETS, SPLITS
 from builders.store.reader import Release
 
@@ -53,7 +53,7 @@ def answer_counts(
         # A split without labels, such as test, has no unanswered queries.
         labelled_ids: list[str] = []
         if ("qrels", split) in splits:
-            labelled_ids = labelled(read_split("qrels", split))
+            labelled_ids = labelled_queries(read_split("qrels", split))
         passages_per_answer = pc.list_value_length(pc.list_flatten(rows["answer_passages"]))
         counts[split] = {
             "queries": rows.num_rows,
@@ -103,4 +103,4 @@ def answers_text(counts_by_split: dict[str, dict[str, Any]]) -> str:
     lines = [list(table.columns)]
     for title, *numbers in table.rows:
         lines.append([title, *(f"{number:,}" for number in numbers)])
-    return "\n".join(aligned(lines, widths=(32, 11)))
+    return "\n".join(align_rows(lines, widths=(32, 11)))

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from builders.core.results import Table
-from builders.core.tables import aligned, round_stat
+from builders.core.tables import align_rows, round_stat
 
 # Lower limits of the bars in a card's histograms. The last bar has no upper limit.
 LENGTH_EDGES = (0, 32, 64, 128, 192, 256, 320, 384, 512, 768, 1024, 2048, 4096)
@@ -124,7 +124,7 @@ def table3_text(stats: dict[str, Any]) -> str:
     for key, title in TABLE3_ROWS:
         figures = [format_figure(column.get(key)) for column in columns.values()]
         rows.append([title, *figures])
-    lines = aligned(rows, widths=(24, 12))
+    lines = align_rows(rows, widths=(24, 12))
     for name, lengths in stats["collections"].items():
         lines.append(
             f"{name}: {lengths['passages']:,} passages; characters: mean {lengths['mean_chars']:.2f},"

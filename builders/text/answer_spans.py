@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from builders.core.words import cutter
-from builders.text.span_options import Options
+from builders.core.words import word_cutter
+from builders.text.span_options import SpanOptions
 
 if TYPE_CHECKING:
     from builders.text.span_f1 import Flat
@@ -19,20 +19,20 @@ AT_ONCE = 1_024  # queries whose words are in memory at the same time
 
 
 def contain_answer(
-    texts: Sequence[Sequence[str]], answers: Sequence[Sequence[str]], options: Options
+    texts: Sequence[Sequence[str]], answers: Sequence[Sequence[str]], options: SpanOptions
 ) -> list[list[bool]]:
     """Return for each question and each of its ``texts``: True if the text contains one of the question's ``answers``.
 
     ``options`` has the unit, the threshold and the segmenter of span-F1.
     """
-    from builders.text.span_f1 import Questions, char_ids, label_questions, word_ids
+    from builders.text.span_f1 import QuestionTokens, char_ids, label_questions, word_ids
 
     # Each distinct text is cut once, even if it has several answers.
     distinct_texts = list(dict.fromkeys(chain(*texts, *answers)))
     if options.unit == "char":
         token_ids, text_ends = char_ids(distinct_texts)
     else:
-        cut_text = cutter(options.segmenter)
+        cut_text = word_cutter(options.segmenter)
         (token_ids, text_ends), _ = word_ids([cut_text(text) for text in distinct_texts], [])
     # Not strict, because np.split gives one part for no text.
     tokens_by_text = dict(zip(distinct_texts, np.split(token_ids, text_ends[:-1]), strict=False))
@@ -43,7 +43,7 @@ def contain_answer(
         ends = np.cumsum([len(tokens) for tokens in text_tokens], dtype=np.int64)
         return np.concatenate([no_tokens, *text_tokens]), ends
 
-    questions = Questions.of(concatenate(texts), concatenate(answers), map(len, texts), map(len, answers))
+    questions = QuestionTokens.of(concatenate(texts), concatenate(answers), map(len, texts), map(len, answers))
     labels = label_questions(questions, options.threshold)
     if not texts:
         return []

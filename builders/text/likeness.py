@@ -3,7 +3,7 @@
 Two texts can match in four ways, the strongest first:
 
 - ``exact``: the texts are equal.
-- ``normalised``: their letters and digits are equal (:func:`normalised`).
+- ``normalised``: their letters and digits are equal (:func:`normalise_text`).
 - ``n-gram``: the Jaccard similarity of their character n-grams is at least a threshold, and the longer text adds no
   meaning (:func:`adds_meaning`). MinHash finds candidates with a recall of at least 99.9 %. Similarities are exact.
 - ``model``: the score of a model is above a threshold (:func:`read_scores`).
@@ -35,7 +35,7 @@ _FILLERS = set("的了吗呢啊吧呀嘛么那请问谢您你我好是什怎样�
 _RECALL = 0.999  # least recall for pairs whose similarity is equal to the threshold
 
 
-class Like(NamedTuple):
+class LikeText(NamedTuple):
     """A match: the matching text's id, the strongest way of ``HOW``, and the similarity (1 for equal texts)."""
 
     id: str
@@ -44,7 +44,7 @@ class Like(NamedTuple):
 
 
 # Training question's id -> questions that are similar by a model's scores.
-Scores = dict[str, list[Like]]
+Scores = dict[str, list[LikeText]]
 
 
 class _FoldedCharacters(dict[int, str]):
@@ -59,7 +59,7 @@ class _FoldedCharacters(dict[int, str]):
 _FOLDED_CHARACTERS = _FoldedCharacters()
 
 
-def normalised(text: str) -> str:
+def normalise_text(text: str) -> str:
     """Return the letters and digits of a text in one width and case, normalised character by character."""
     return text.translate(_FOLDED_CHARACTERS)
 
@@ -81,7 +81,7 @@ def adds_meaning(first_text: str, second_text: str) -> bool:
     return has_all_letters and not set(long) <= set(short) | _FILLERS
 
 
-def ngrams(text: str, length: int) -> list[str]:
+def character_ngrams(text: str, length: int) -> list[str]:
     """Return the character n-grams of a normalised text, in order. A text of fewer characters is one n-gram."""
     count = max(1, len(text) - length + 1)
     return [text[start : start + length] for start in range(count)]
@@ -123,7 +123,7 @@ class LikeTexts:
         self._ids_by_letters: defaultdict[str, list[str]] = defaultdict(list)
         for text_id, text in texts.items():
             self._ids_by_text[text].append(text_id)
-            self._ids_by_letters[normalised(text)].append(text_id)
+            self._ids_by_letters[normalise_text(text)].append(text_id)
         self._ids_by_letters.pop("", None)  # texts of only punctuation must not match each other
         self._distinct = list(self._ids_by_letters)
         if "n-gram" in ways:
@@ -135,45 +135,45 @@ class LikeTexts:
                 block = self._distinct[block_start : block_start + _BLOCK]
                 self._lsh.insert_many(self._minhashes(block), block_start)
 
-    def find(self, texts: Sequence[str]) -> Iterator[list[Like]]:
+    def find(self, texts: Sequence[str]) -> Iterator[list[LikeText]]:
         """Yield, for each text, the matching indexed texts: each id once, the strongest way first."""
-        letters_of_texts = [normalised(text) for text in texts]
+        letters_of_texts = [normalise_text(text) for text in texts]
         if "n-gram" in self._ways:
             candidates_of_texts = self._lsh.query_all(self._minhashes(letters_of_texts))
         else:
             candidates_of_texts = [()] * len(texts)
         for text, letters, candidates in zip(texts, letters_of_texts, candidates_of_texts, strict=True):
             # An id keeps its first match, so the strongest way comes first.
-            likes: dict[str, Like] = {}
+            likes: dict[str, LikeText] = {}
             if "exact" in self._ways:
                 for text_id in self._ids_by_text.get(text, ()):
-                    likes[text_id] = Like(text_id, "exact", 1.0)
+                    likes[text_id] = LikeText(text_id, "exact", 1.0)
             if "normalised" in self._ways:
                 for text_id in self._ids_by_letters.get(letters, ()):
-                    likes.setdefault(text_id, Like(text_id, "normalised", 1.0))
+                    likes.setdefault(text_id, LikeText(text_id, "normalised", 1.0))
             if candidates and letters:
                 for like in self._find_near(letters, candidates):
                     likes.setdefault(like.id, like)
             yield list(likes.values())
 
-    def _find_near(self, letters: str, candidates: Iterable[int]) -> Iterator[Like]:
+    def _find_near(self, letters: str, candidates: Iterable[int]) -> Iterator[LikeText]:
         """Yield the candidates whose n-grams match, the most similar first."""
-        text_ngrams = set(ngrams(letters, self._ngram_length))
+        text_ngrams = set(character_ngrams(letters, self._ngram_length))
         ranked: list[tuple[float, str]] = []
         for candidate_letters in {self._distinct[candidate] for candidate in candidates}:
-            candidate_ngrams = set(ngrams(candidate_letters, self._ngram_length))
+            candidate_ngrams = set(character_ngrams(candidate_letters, self._ngram_length))
             similarity = len(text_ngrams & candidate_ngrams) / len(text_ngrams | candidate_ngrams)
             ranked.append((-similarity, candidate_letters))
         # By falling similarity, and by text among equal similarities, because a set has no order.
         for negative_similarity, candidate_letters in sorted(ranked):
             if -negative_similarity >= self._share and not adds_meaning(letters, candidate_letters):
                 for text_id in self._ids_by_letters[candidate_letters]:
-                    yield Like(text_id, "n-gram", -negative_similarity)
+                    yield LikeText(text_id, "n-gram", -negative_similarity)
 
     def _minhashes(self, texts: Iterable[str]) -> list[RMinHash]:
         from rensa import RMinHash
 
-        ngram_lists = [ngrams(text, self._ngram_length) for text in texts]
+        ngram_lists = [character_ngrams(text, self._ngram_length) for text in texts]
         minhashes: list[RMinHash] = RMinHash.from_token_sets(ngram_lists, _VALUES, _SEED)
         return minhashes
 
@@ -206,12 +206,12 @@ def read_scores(runs: Iterable[Run], threshold: float = THRESHOLD) -> Scores:
     # By falling score, and by id among equal scores, so that the result does not depend on the order of the runs.
     similar: Scores = {}
     for train_id, score_by_question in best_scores.items():
-        likes = [Like(question_id, "model", score) for question_id, score in score_by_question.items()]
+        likes = [LikeText(question_id, "model", score) for question_id, score in score_by_question.items()]
         similar[train_id] = sorted(likes, key=lambda like: (-like.score, like.id))
     return similar
 
 
-def with_scores(likes: Sequence[Like], scored: Iterable[Like]) -> list[Like]:
+def with_scores(likes: Sequence[LikeText], scored: Iterable[LikeText]) -> list[LikeText]:
     """Return the matches of a question: ``likes``, then the matches in ``scored`` that ``likes`` lacks."""
     matched_ids = {like.id for like in likes}
     return list(likes) + [like for like in scored if like.id not in matched_ids]
@@ -246,7 +246,7 @@ class LikenessRule:
         return ", ".join(str(run.path) for run in self.score_runs)
 
 
-class Tested(NamedTuple):
+class TestedQuestions(NamedTuple):
     """Development and test questions to compare with other questions, and the rule of the comparison.
 
     ``texts_by_split`` maps a split to its questions (id -> text). ``options`` are written to the manifest and the
@@ -267,7 +267,7 @@ class Tested(NamedTuple):
         return all_texts
 
 
-def read_tested(release: Release, rule: LikenessRule, splits: Sequence[str] = ()) -> Tested:
+def read_tested(release: Release, rule: LikenessRule, splits: Sequence[str] = ()) -> TestedQuestions:
     """Read the questions of ``splits`` (default: those of dev and test that the release has), and the rule's scores.
 
     Raises :class:`InputError` if the release lacks the splits, or for a score of a question that is not in the splits.
@@ -290,7 +290,7 @@ def read_tested(release: Release, rule: LikenessRule, splits: Sequence[str] = ()
             threshold = THRESHOLD
         options["threshold"] = threshold
         scores = read_scores(rule.score_runs, threshold)
-    tested = Tested(release, rule, texts_by_split, options, scores)
+    tested = TestedQuestions(release, rule, texts_by_split, options, scores)
     # Refuse scores of another release or split.
     scored_ids: set[str] = set()
     for likes in scores.values():

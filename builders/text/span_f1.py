@@ -23,7 +23,7 @@ Ends = npt.NDArray[np.int64]
 Flat = tuple[Tokens, Ends]  # concatenated token ids of many texts, and the end of each text
 
 
-def f1(span: Sequence[object], answer: Sequence[object]) -> Fraction:
+def token_f1(span: Sequence[object], answer: Sequence[object]) -> Fraction:
     """Return F1 of two token lists: twice the number of shared tokens, divided by the sum of both lengths."""
     shared_tokens = Counter(span) & Counter(answer)
     if not shared_tokens:
@@ -41,7 +41,7 @@ def is_positive(
     for answer in answers:
         for start in range(len(paragraph)):
             for end in range(start + 1, len(paragraph) + 1):
-                if f1(paragraph[start:end], answer) >= threshold:
+                if token_f1(paragraph[start:end], answer) >= threshold:
                     return True
     return False
 
@@ -68,7 +68,7 @@ def _ends(lengths: Iterable[int]) -> Ends:
     return np.cumsum(np.fromiter(lengths, np.int64))
 
 
-class Questions(NamedTuple):
+class QuestionTokens(NamedTuple):
     """Paragraphs and answers of many questions, as concatenated tokens.
 
     ``ids`` has the tokens of all paragraphs. ``ends[i]`` is the end of paragraph i in ``ids``. ``question_ends[k]`` is
@@ -91,7 +91,7 @@ class Questions(NamedTuple):
 
 
 def label_questions(
-    questions: Questions, threshold: Fraction = THRESHOLD, match: str = "threshold"
+    questions: QuestionTokens, threshold: Fraction = THRESHOLD, match: str = "threshold"
 ) -> npt.NDArray[np.bool_]:
     """Return one label for each paragraph of all questions: True for a positive paragraph.
 
@@ -107,7 +107,7 @@ def label_questions(
     return np.asarray(any_reaches(*questions, token_numbers, numerator, denominator))
 
 
-def _label_best(questions: Questions, threshold: Fraction, token_numbers: Tokens) -> npt.NDArray[np.bool_]:
+def _label_best(questions: QuestionTokens, threshold: Fraction, token_numbers: Tokens) -> npt.NDArray[np.bool_]:
     """Label the paragraphs of ``match="best"``."""
     paragraphs = np.split(questions.ids, questions.ends[:-1])
     answers = np.split(questions.answers, questions.answer_ends[:-1])

@@ -6,7 +6,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Literal
 
-from builders.core.options import Help, OneOf, Parsed, Shown
+from builders.core.options import Help, OneOf, Parsed, Placeholder
 from builders.core.words import SEGMENTERS, segmenter_version
 from builders.store.span_threshold import parse_threshold
 
@@ -15,7 +15,7 @@ THRESHOLD = Fraction(1, 2)  # threshold of span-F1 (Section 2.2.2, Algorithm 1)
 
 
 @dataclass(frozen=True)
-class Options:
+class SpanOptions:
     """The settings that change the bytes of a release."""
 
     unit: str = "word"
@@ -46,9 +46,9 @@ def raw_path(text: str | Path) -> Path:
     return raw_rows
 
 
-RawPath = Annotated[Path, Parsed(raw_path, accepts=(str, Path)), Shown("PATH")]
+RawPath = Annotated[Path, Parsed(raw_path, accepts=(str, Path)), Placeholder("PATH")]
 Unit = Annotated[Literal["word", "char"], Help("tokens that span-F1 compares")]
 Segmenter = Annotated[str, OneOf(SEGMENTERS), Help("segmenter for texts without word lists; rjieba is a faster jieba")]
 SpanThreshold = Annotated[
-    Fraction, Parsed(parse_threshold, accepts=(numbers.Real,)), Shown("X"), Help("threshold of span-F1")
+    Fraction, Parsed(parse_threshold, accepts=(numbers.Real,)), Placeholder("X"), Help("threshold of span-F1")
 ]

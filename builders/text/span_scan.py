@@ -204,7 +204,7 @@ def _reaches(paragraph, required, token_numbers, frequencies, gain, cost):  # ty
 def any_reaches(ids, ends, rows, answers, answer_ends, answer_rows, token_numbers, numerator, denominator):  # type: ignore[no-untyped-def]
     """Run Algorithm 1: return True for each paragraph that reaches the threshold with an answer of its own question.
 
-    The first six arguments are the fields of :class:`.span_f1.Questions`. The threshold is numerator/denominator.
+    The first six arguments are the fields of :class:`.span_f1.QuestionTokens`. The threshold is numerator/denominator.
     ``token_numbers`` is a scratch array with one entry for each distinct token. All entries are zero before and after
     the call.
     """

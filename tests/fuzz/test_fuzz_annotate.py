@@ -19,8 +19,8 @@ from builders.core.files import read_whole
 BOM = b"\xef\xbb\xbf"
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 ITEMS = [
-    rounds.Item("q1", "p1", "高铁票提前几天买", "高铁票可以提前十五天购买。"),
-    rounds.Item("q1", "p2", "=1+1", 'a,"b"'),
+    rounds.PackageItem("q1", "p1", "高铁票提前几天买", "高铁票可以提前十五天购买。"),
+    rounds.PackageItem("q1", "p2", "=1+1", 'a,"b"'),
 ]
 JUDGMENTS = []
 for item_label, annotated_item in enumerate(ITEMS):
@@ -36,9 +36,9 @@ def write_round(folder: Path) -> None:
     (folder / "packages").mkdir(parents=True)
     item_lines = [msgspec.json.encode(item) + b"\n" for item in ITEMS]
     (folder / "packages" / "dev-001.jsonl").write_bytes(b"".join(item_lines))
-    rule = rounds.Rule(reviewers=2, review_pairs=1)
+    rule = rounds.QualityRule(reviewers=2, review_pairs=1)
     packages = [rounds.Package("dev-001", len(ITEMS))]
-    rounds.write_round(folder, rounds.Round(1, "release", "0" * 64, "dev", "1" * 64, rule, packages))
+    rounds.write_round(folder, rounds.AnnotationRound(1, "release", "0" * 64, "dev", "1" * 64, rule, packages))
 
 
 def write_judged_round(folder: Path) -> None:
@@ -53,7 +53,7 @@ def read_items(folder: Path) -> Any:
     return rounds.items_of(folder, package)
 
 
-def are_items_of_file(items: list[rounds.Item], _: Any, folder: Path) -> bool:
+def are_items_of_file(items: list[rounds.PackageItem], _: Any, folder: Path) -> bool:
     """Accept the items that are in the lines of the package."""
     json_items = []
     for line in (folder / "packages" / "dev-001.jsonl").read_bytes().split(b"\n"):

@@ -157,7 +157,7 @@ READERS = [  # errors name the repository
         names_files=False,
     ),
     Reader(
-        "builders.core.hub:upload",
+        "builders.core.hub:upload_files",
         make=_world(_push_words),
         spoils=_ANSWERS,
         read=_read_pushed,

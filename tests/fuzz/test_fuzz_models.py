@@ -124,7 +124,7 @@ def write_training_states(folder: Path) -> None:
         state.mkdir(parents=True)
         (state / "trainer_state.json").write_text(json.dumps({"global_step": step, "log": []}))
         (state / "rng_state.pth").write_bytes(b"x")
-        resume.seal(state, 1.5, 1)
+        resume.seal_state(state, 1.5, 1)
     (states / "about.json").write_text(json.dumps(ABOUT))
 
 

@@ -16,18 +16,18 @@ from tiny_models import write_bert, write_cross, write_dual
 from baselines.core.passages import first_fault
 from baselines.core.settings import ModelSettings
 from baselines.retrieve import rerankers
-from baselines.retrieve.dense import Dense
+from baselines.retrieve.dense import DenseRetriever
 from baselines.retrieve.devices import Work
 from baselines.retrieve.encoder import TextEncoder
 from baselines.retrieve.exact_search import largest_norm
-from baselines.retrieve.index_files import MANIFEST, NAME, File, open_vectors
+from baselines.retrieve.index_files import MANIFEST, NAME, IndexFile, open_vectors
 from baselines.retrieve.model_kinds import kind_of_model
 from baselines.retrieve.models import open_encoder
 from baselines.retrieve.multi_vector import MultiVector
 from baselines.retrieve.own_vectors import _open_stored, build_vectors
 from baselines.retrieve.rerankers import open_reranker
-from baselines.retrieve.sparse import Sparse
-from baselines.retrieve.vector_index import resumed
+from baselines.retrieve.sparse import SparseRetriever
+from baselines.retrieve.vector_index import resume_or_run
 from baselines.train.recipe import read_recipe
 from baselines.train.trained_models import cross_encoder, dual_encoder, masked_language_model
 from builders.core.files import sha256_of
@@ -41,7 +41,7 @@ def read_dense(folder: Path) -> Any:
     """Open a dense model, and encode the texts as queries and as passages."""
     settings = ModelSettings(str(folder / "model"), max_length=64)
     kind_name = kind_of_model(settings)
-    assert Dense(settings, _WORK).about
+    assert DenseRetriever(settings, _WORK).result_inputs
     model = open_encoder(settings)
     vectors = [TextEncoder(model, task).encode(_TEXTS).tolist() for task in ("query", "document")]
     return kind_name, vectors
@@ -49,7 +49,7 @@ def read_dense(folder: Path) -> Any:
 
 def read_sparse(folder: Path) -> Any:
     """Encode the texts by a sparse model."""
-    model = Sparse(ModelSettings(str(folder / "model")), _WORK)
+    model = SparseRetriever(ModelSettings(str(folder / "model")), _WORK)
     encodings = []
     for task in ("query", "document"):
         parts = model.encoder("cpu", task).encode(_TEXTS)
@@ -70,7 +70,7 @@ def read_multi_vector(folder: Path) -> Any:
 def read_reranker(folder: Path) -> Any:
     """Score the pairs by a re-ranker."""
     reranker = open_reranker(ModelSettings(str(folder / "model")), _WORK)
-    reranker.about()
+    reranker.result_inputs()
     return reranker.score(_PAIRS, "cpu")
 
 
@@ -222,7 +222,7 @@ def read_notes(folder: Path) -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("baselines.retrieve.vector_index.write_text", lambda *_: None)
         for note_path in sorted(folder.glob("*.npy.json")):
-            files = resumed(note_path, list[File], lambda files: not first_fault(folder, files), lambda: [])
+            files = resume_or_run(note_path, list[IndexFile], lambda files: not first_fault(folder, files), lambda: [])
             hashes.append({"sha256": files[0].sha256} if files else None)
     return hashes
 
@@ -293,7 +293,7 @@ READERS += [
         right=same,
     ),
     Reader(
-        "baselines.retrieve.vector_index:resumed",
+        "baselines.retrieve.vector_index:resume_or_run",
         make=write_embeddings,
         spoils={"*.npy.json": JSON, "*.npy": BYTES},
         read=read_notes,

@@ -24,7 +24,7 @@ from baselines.reproduce.step_settings import read_settings
 from baselines.retrieve.question_pairs import pair_file, read_question_pairs
 from baselines.train.recipe import RECIPES, read_recipe
 from baselines.train.training_pairs import read_negatives
-from builders.annotate.pool import Pooled, read_pool, scored_depth, write_pool
+from builders.annotate.pool import PooledCandidates, read_pool, scored_depth, write_pool
 from builders.core.files import read_toml
 from builders.core.finished_outputs import VerbCall, VerbInput, _read_record, record_finished
 from builders.core.images import draw_image
@@ -162,11 +162,11 @@ def write_pool_of_all(folder: Path) -> None:
     for query_id in QUERY_IDS:
         for rank, passage_id in enumerate(PASSAGE_IDS, start=1):
             judged = None if rank % 2 else 1
-            pairs.append(Pooled(query_id, passage_id, rank, 1 / rank, {"bm25": rank}, judged))
+            pairs.append(PooledCandidates(query_id, passage_id, rank, 1 / rank, {"bm25": rank}, judged))
     write_pool(folder / "pool.jsonl", pairs)
 
 
-def are_pairs_of_file(pairs: list[Pooled], _: Any, folder: Path) -> bool:
+def are_pairs_of_file(pairs: list[PooledCandidates], _: Any, folder: Path) -> bool:
     """Accept the values of the lines, which all have every field."""
     rows = json_rows(folder / "pool.jsonl")
     return equal(msgspec.to_builtins(pairs), rows) and all(row.keys() >= _POOL_FIELDS for row in rows)

@@ -25,12 +25,12 @@ from builders.add.cmedqa import read_cmedqa
 from builders.add.crosslingual import read_pairs
 from builders.add.raw_answers import write_answers
 from builders.add.vectors import read_embeddings
-from builders.annotate.rounds import Rule
+from builders.annotate.rounds import QualityRule
 from builders.annotate.translations import review_packages
 from builders.core.files import sha256_of
 from builders.core.typed import problem_of
 from builders.official.assembly import build_from_archives
-from builders.official.copies import Judgment, Ranked, Text, kind_of, rows_of
+from builders.official.copies import CopiedJudgment, CopiedText, RankedPassages, kind_of, rows_of
 from builders.official.official_archives import find_members
 from builders.release.rows import find_sources, parse_rows
 from builders.similar.pairs import Names
@@ -40,7 +40,7 @@ from builders.sources.source_files import find_files
 from builders.sources.source_tables import find_tables
 from builders.store.layout import text_id
 from builders.store.reader import open_release
-from builders.text.span_options import Options
+from builders.text.span_options import SpanOptions
 
 QUESTIONS = {text_id(text): text for text in ("北京冬天冷吗", "饺子怎么煮", "高铁票, 提前几天买")}
 QUERY_IDS = ["a", "b", "c"]
@@ -78,7 +78,7 @@ def write_raw_answers(folder: Path) -> None:
 def read_raw_answers(folder: Path) -> Any:
     """Add the answers of the raw rows to the release."""
     release = open_release(folder / "release")
-    return write_answers(release, [folder / "search.dev.json"], folder / "out", Options())
+    return write_answers(release, [folder / "search.dev.json"], folder / "out", SpanOptions())
 
 
 def write_cmedqa(folder: Path) -> None:
@@ -138,7 +138,7 @@ def read_translations(folder: Path) -> Any:
     table_pairs = list(read_pairs(find_tables([folder / "table.csv"]), QUESTIONS, "auto"))
     package_pairs = list(read_pairs(find_tables([folder / "packages.tsv"]), QUESTIONS, "auto"))
     sheets = find_tables([folder / "sheet.1.tsv", folder / "sheet.2.tsv"])
-    return len(table_pairs), review_packages(package_pairs, sheets, Rule())
+    return len(table_pairs), review_packages(package_pairs, sheets, QualityRule())
 
 
 def write_vectors(folder: Path) -> None:
@@ -229,7 +229,7 @@ def write_copies(folder: Path) -> None:
 
 def read_copies(folder: Path) -> Any:
     """Read the rows of each file as its kind requires."""
-    row_types = {"ranking": Ranked, "corpus": Text, "queries": Text, "qrels": Judgment}
+    row_types = {"ranking": RankedPassages, "corpus": CopiedText, "queries": CopiedText, "qrels": CopiedJudgment}
     paths = sorted(path for path in folder.iterdir() if path.is_file())
     file_kinds = {path: kind_of(path, path.name) for path in paths}
     rows_by_name = {}

@@ -109,20 +109,25 @@ def test_a_daemonic_process_works_alone() -> None:
         assert pool.map(work_in_pool, [0]) == [[1, 2]]
 
 
-def name_of_worker(seconds: float) -> str:
-    """Return the name of this process, after a time in which every worker gets a task."""
+def keep_value(value: str) -> None:
+    """Keep the value of this worker process."""
+    os.environ["WORKER_VALUE"] = value
+
+
+def value_of_worker(seconds: float) -> str:
+    """Return the value of this process, after a time in which every worker gets a task."""
     time.sleep(seconds)
-    return multiprocessing.current_process().name
+    return os.environ["WORKER_VALUE"]
 
 
-def test_the_workers_of_a_pool_are_numbered_from_1_beside_other_pools() -> None:
-    with process_pool(2) as first_pool, process_pool(2) as second_pool:
+def test_each_worker_of_a_pool_gets_a_value_of_its_own() -> None:
+    with process_pool(2, keep_value, ["a", "b"]) as first_pool, process_pool(2, keep_value, ["c", "d"]) as second_pool:
         assert first_pool is not None and second_pool is not None
         first_tasks = []
         second_tasks = []
         for _ in range(2):  # the pools start their workers by turns
-            first_tasks.append(first_pool.submit(name_of_worker, 1.0))
-            second_tasks.append(second_pool.submit(name_of_worker, 1.0))
-        first_names = sorted(task.result() for task in first_tasks)
-        second_names = sorted(task.result() for task in second_tasks)
-    assert first_names == second_names == ["Worker-1", "Worker-2"]
+            first_tasks.append(first_pool.submit(value_of_worker, 1.0))
+            second_tasks.append(second_pool.submit(value_of_worker, 1.0))
+        first_values = sorted(task.result() for task in first_tasks)
+        second_values = sorted(task.result() for task in second_tasks)
+    assert first_values == ["a", "b"] and second_values == ["c", "d"]

@@ -4,7 +4,6 @@ Heads stay in fp32, because in 16 bits different scores would round to the same 
 """
 
 import functools
-import multiprocessing
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -25,6 +24,7 @@ _TEXT_TOKENS = 384  # tokens of a text, by which the default sizes of batches ar
 _TEXTS_ON_CPU = 32
 _TEXTS_ON_GPU = 256
 _MOST_TOKENIZERS = 8  # tokenising processes that keep a GPU busy
+_process_device = ""  # the device of this worker process; "" outside a pool
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
@@ -131,25 +131,20 @@ def over_devices(
     Each of several devices has a process. With one device, this process runs the tasks. ``function`` must be
     importable, and should keep its opened model, for example by :class:`.jobs.LastResult`.
     """
-    with process_pool(len(devices)) as pool:
-        run_task = functools.partial(_run_on_device, function, tuple(devices))
+    with process_pool(len(devices), _set_process_device, devices) as pool:
+        run_task = functools.partial(_run_on_device, function, devices[0])
         yield from in_order(pool, run_task, tasks, ahead=2 * len(devices))
 
 
-def _run_on_device(function: Callable[[Task, str], Result], devices: tuple[str, ...], task: Task) -> Result:
-    """Return ``function(task, device)`` for the device of this process."""
-    return function(task, devices[_worker_number() % len(devices)])
+def _set_process_device(device: str) -> None:
+    """Give this worker process its device for all of its tasks."""
+    global _process_device
+    _process_device = device
 
 
-def _worker_number() -> int:
-    """Return the number of this worker in its pool, or 0 outside a pool.
-
-    The initializer of a pool gets the same arguments in every process, so it cannot hand over a device. The processes
-    differ only in their names: :class:`.worker_processes.WorkerContext` names them Worker-1, Worker-2 ... A pool has
-    one process per device and never restarts a process, so no two processes have the same device.
-    """
-    number = multiprocessing.current_process().name.rpartition("-")[2]
-    return int(number) if number.isdecimal() else 0
+def _run_on_device(function: Callable[[Task, str], Result], only_device: str, task: Task) -> Result:
+    """Return ``function(task, device)`` for the device of this process: ``only_device`` outside a pool."""
+    return function(task, _process_device or only_device)
 
 
 def compile_transformers(model: nn.Module) -> None:

@@ -10,7 +10,7 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing import util
@@ -64,6 +64,13 @@ def start_worker() -> None:
     threading.Thread(target=end_with_parent, daemon=True).start()
 
 
+def _start_with_value(set_up: Callable[[Any], None] | None, waiting_values: Any) -> None:
+    """Set up a worker process. ``waiting_values`` is the pool's queue of values."""
+    start_worker()
+    if set_up is not None:
+        set_up(waiting_values.get())
+
+
 def can_start_processes() -> bool:
     """True if this system can run worker processes; otherwise a warning is logged.
 
@@ -92,14 +99,20 @@ def can_start_processes() -> bool:
 
 
 @contextlib.contextmanager
-def process_pool(worker_count: int) -> Iterator[Pool | None]:
-    """Yield a pool of ``worker_count`` processes, or None if the work has to run in this process."""
+def process_pool(
+    worker_count: int, set_up: Callable[[Any], None] | None = None, worker_values: Sequence[Any] = ()
+) -> Iterator[Pool | None]:
+    """Yield a pool of ``worker_count`` processes, or None if the work has to run in this process.
+
+    Each process first calls ``set_up`` with one of ``worker_values``, which no other process gets.
+    """
     if worker_count <= 1 or not can_start_processes():
         yield None
         return
-    from builders.core.worker_processes import WorkerPool
+    from builders.core.worker_processes import WorkerPool, queue_for_workers
 
-    pool = WorkerPool(worker_count, start_worker)
+    # A pool passes the same arguments to every process. Each process therefore takes its value from a queue.
+    pool = WorkerPool(worker_count, _start_with_value, (set_up, queue_for_workers(worker_values)))
     try:
         with pool:
             try:

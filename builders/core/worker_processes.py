@@ -5,7 +5,7 @@ caller's main module in every worker, so a script without ``if __name__ == "__ma
 """
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import resource_tracker
@@ -38,15 +38,14 @@ class WorkerProcess(LokyProcess):  # type: ignore[misc]
 
 
 class WorkerContext(LokyContext):  # type: ignore[misc]
-    """The multiprocessing context of one pool. The names of the pool's processes end with their numbers, from 1."""
+    """The multiprocessing context of one pool. It knows the pool's processes."""
 
     def __init__(self) -> None:
         self._started: list[WorkerProcess] = []
 
     def Process(self, *arguments: Any, **options: Any) -> WorkerProcess:
         """Create a worker process. The pool calls this method."""
-        worker_number = len(self._started) + 1
-        worker = WorkerProcess(*arguments, name=f"Worker-{worker_number}", **options)
+        worker = WorkerProcess(*arguments, **options)
         self._started.append(worker)
         return worker
 
@@ -55,6 +54,14 @@ class WorkerContext(LokyContext):  # type: ignore[misc]
 
     def ended_workers(self) -> list[WorkerProcess]:
         return [worker for worker in self._started if worker.exitcode is not None]
+
+
+def queue_for_workers(values: Sequence[Any]) -> Any:
+    """Return a queue of ``values`` from which workers can take. It is passed with the arguments of a pool's start."""
+    queue = LokyContext().SimpleQueue()
+    for value in values:
+        queue.put(value)
+    return queue
 
 
 class WorkerPool(ProcessPoolExecutor):

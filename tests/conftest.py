@@ -221,7 +221,7 @@ def equal_figures_are_drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
             _DRAWN_FIGURES[key] = draw_histograms(*counts)
         return _DRAWN_FIGURES[key]
 
-    monkeypatch.setattr("builders.publish.upload.draw", draw_once)
+    monkeypatch.setattr("builders.publish.upload.draw_histograms", draw_once)
 
 
 @pytest.fixture

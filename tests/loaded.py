@@ -163,7 +163,7 @@ def _main() -> None:
     """Import the modules of the command line, and fork for each line of stdin."""
     for module_name in sys.argv[1:]:
         importlib.import_module(module_name)
-    importlib.import_module("builders.core.words").cutter()  # loads its dictionary
+    importlib.import_module("builders.core.words").word_cutter()  # loads its dictionary
     gc.collect()
     gc.freeze()  # the garbage collector of a fork skips the loaded objects
     for line in sys.stdin:

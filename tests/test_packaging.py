@@ -74,11 +74,11 @@ def program_folder(wheel: Path, tmp_path: Path) -> Path:
 API = """
 import json, sys, baselines, builders
 from baselines import evaluate, open_release, search
-from builders.core.errors import install
+from builders.core.errors import install_command
 release = open_release(sys.argv[1])
 scores = [evaluate("bm25", release, split="dev"), evaluate(search("bm25", release, "dev"), release, "dev")]
 files = [builders.__file__, baselines.__file__]
-print(json.dumps({"advice": install("ray"), "files": files, "scores": scores}))
+print(json.dumps({"advice": install_command("ray"), "files": files, "scores": scores}))
 """
 
 

@@ -335,9 +335,9 @@ class Retriever(abc.ABC):
 
 # Module and class of the retriever for each kind of model. The modules import PyTorch, so they are imported on use.
 RETRIEVERS = {
-    "dense": ("dense", "Dense"),
-    "static": ("dense", "Static"),
-    "sparse": ("sparse", "Sparse"),
+    "dense": ("dense", "DenseRetriever"),
+    "static": ("dense", "StaticRetriever"),
+    "sparse": ("sparse", "SparseRetriever"),
     "multi-vector": ("multi_vector", "MultiVector"),
 }
 

@@ -32,7 +32,7 @@ from loaded import Loaded
 from releases import draft_everything
 from whole_release import make_whole
 
-from builders.core.jobs import can_start_processes
+from builders.core.jobs import prepare_processes
 
 settings.register_profile("any machine", deadline=None)  # an example may take long if all cores are busy
 settings.load_profile("any machine")
@@ -111,7 +111,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def _processes() -> None:
     """Let multiprocessing create its socket folder now, because a test's own TMPDIR is removed after the test."""
-    can_start_processes()
+    prepare_processes()
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -69,11 +69,11 @@ print(json.dumps(rows))
     assert rows_by_split(plain) == rows_by_split(streaming) == all_tables()
 
 
-@pytest.mark.parametrize("where", ["full", "repository"])
+@pytest.mark.parametrize("where", ["misleading", "repository"])
 def test_the_working_directory_does_not_matter(tmp_path: Path, where: str) -> None:
     release = make_release(tmp_path / "release")
     cwd = ROOT if where == "repository" else tmp_path / where
-    if where == "full":
+    if where == "misleading":
         make_release(cwd / "dureader_retrieval")  # a folder with the dataset's name
         (cwd / "train.csv").write_text("a\n1\n", encoding="utf-8")
         (cwd / "dureader_retrieval.json").write_text("{}", encoding="utf-8")
@@ -85,6 +85,7 @@ def refuse(*args, **kwargs):
     raise OSError("no network")
 socket.getaddrinfo = socket.socket.connect = refuse
 import datasets, dureader_retrieval
+# datasets would list the working directory, and take its train.csv for the data.
 listed_folders = []
 list_folder = os.scandir
 def note_folder(path="."):

@@ -344,7 +344,7 @@ def test_condensed_lists_lack_the_unjudged_passages(tmp_path: Path, seed: int) -
     assert holes["condensed"]["ir_measures"] == pytest.approx(expected_others(positives(judged), condensed_lists))
 
 
-def test_an_unjudged_passage_is_worth_the_highest_grade_of_its_query(tmp_path: Path) -> None:
+def test_an_unjudged_passage_is_worth_at_best_the_highest_grade_of_its_query(tmp_path: Path) -> None:
     _, holes = measure_with_holes(tmp_path, {"q": {"a": 3, "b": 1, "n": 0}}, {"q": ["u", "a", "b", "n"]})
     assert holes["best"]["ir_measures"]["nDCG@10"] == pytest.approx(1.0)  # 3, 3, 1 is the ideal order
     assert holes["best"]["ir_measures"]["AP"] == 1.0

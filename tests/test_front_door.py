@@ -169,7 +169,7 @@ class Missing:
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 sys.meta_path.insert(0, Missing())
 """
-# The bare installation has datasets and cyclopts. The help needs neither them nor the libraries that they bring.
+# A bare installation has datasets and cyclopts. The help needs cyclopts, but neither datasets nor its libraries.
 LIBRARIES = sorted(set(" ".join(EXTRAS.values()).split()) - {"cyclopts"})
 
 
@@ -183,6 +183,7 @@ def run_without(libraries: Sequence[str], code: str) -> Done:
 def test_the_bare_installation_has_help_of_every_verb() -> None:
     done = run_without(LIBRARIES, HELP)
     assert (done.code, done.stderr) == (0, "")
+    # A verb with steps prints a usage for each step, too.
     assert done.stdout.count("usage: ") >= len(targets(CONSOLE))
 
 

@@ -332,17 +332,17 @@ def test_without_a_hub_every_command_says_so_in_one_line(tmp_path: Path, release
         assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(("model_name", "is_named"), [("second", False), ("first", True)])
+@pytest.mark.parametrize(("model_name", "gives_revision"), [("second", False), ("first", True)])
 def test_a_hub_model_is_pinned_to_a_commit(
-    tmp_path: Path, release: Path, hub: Hub, call: Callable[..., Done], model_name: str, is_named: bool
+    tmp_path: Path, release: Path, hub: Hub, call: Callable[..., Done], model_name: str, gives_revision: bool
 ) -> None:
-    """Without --revision, it is the last commit."""
+    """Without --revision, the pinned commit is the last one."""
     commits = {
         "first": publish(hub, "org/bert", write_bert(tmp_path / "first")),
         "second": publish(hub, "org/bert", write_bert(tmp_path / "second", seed=1)),
     }
     commit_id = commits[model_name].oid
-    revision = ["--revision", commit_id] if is_named else []
+    revision = ["--revision", commit_id] if gives_revision else []
     hub_index = tmp_path / "of-hub"
     local_index = tmp_path / "of-folder"
     words = ["encode", "--release", release]

@@ -209,7 +209,7 @@ QUERY = md5(QUESTIONS["dev"][0])
         (lambda texts: [[np.nan]] * len(texts), {}, "expected finite numbers, found NaN"),
         (lambda texts: [1.0], {}, r"found an array of shape \(1,\)"),
         (lambda texts: [[1e39]] * len(texts), {"similarity": "dot"}, "too large for 32 bits"),
-        (lambda texts: [[1.0] * len(text) for text in texts], {}, "are no rows of numbers of one width"),
+        (lambda texts: [[1.0] * len(text) for text in texts], {}, "are not all rows of numbers of equal length"),
         (lambda texts: [[1.0] * len(texts)] * len(texts), {}, "2 dimensions, as in earlier calls, found 6"),
         (encode, {"run": {QUERY: {}}, "similarity": "dot"}, "an own re-ranker has no option similarity"),
         (encode, {"batch_size": 0}, "batch_size: expected a whole number of at least 1, found 0"),

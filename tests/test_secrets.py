@@ -109,6 +109,7 @@ def test_a_token_that_a_hub_repeats_is_hidden(mode: str, status: int, tmp_path: 
     with HostileServer(mode, status) as server:
         environment = {"HF_ENDPOINT": server.url, "HF_TOKEN": PLAIN_KEY, "HF_HOME": str(tmp_path)}
         done = process("baselines", "pull", "org/name", "--out", tmp_path / "model", code=1, **environment)
+        assert server.is_asked
     assert PLAIN_KEY not in done.stderr and done.stderr.splitlines()[-1].startswith("error: ")
 
 

@@ -103,6 +103,7 @@ def test_the_new_release_passes_every_test_of_check(release_with: Release, tmp_p
     release = release_with(PUNCTUATED)
     out = tmp_path / "out"
     scores = _scores(tmp_path / "run", (PHONE, "北京冬天冷吗", 0.9))  # this question has a translation
+    assert "北京冬天冷吗" in [row["query_zh"] for row in _rows(release, "crosslingual", "train")]
     run("builders", "similar", "--release", release, "--scores", scores, "--threshold", 0.5, "--out", out)
     assert not test_release(open_release(out)).errors
     assert "北京冬天冷吗" not in [row["query_zh"] for row in _rows(out, "crosslingual", "train")]
@@ -120,7 +121,7 @@ def test_a_second_removal_adds_to_the_first(release_with: Release, tmp_path: Pat
     assert not test_release(open_release(out)).errors
 
 
-def test_a_release_without_joined_rows_keeps_the_removed_ones_joined(tmp_path: Path) -> None:
+def test_removed_questions_get_joined_rows_even_if_the_release_has_none(tmp_path: Path) -> None:
     def change(rows: Rows) -> None:
         _add(rows, [PUNCTUATED])
         del rows["train", "train"]
@@ -129,6 +130,7 @@ def test_a_release_without_joined_rows_keeps_the_removed_ones_joined(tmp_path: P
     run("builders", "similar", "--release", release, "--out", out)
     (row,) = _rows(out, "train-similar", "train")
     assert (row["query_id"], row["query"]) == (md5(PUNCTUATED), PUNCTUATED)
+    # _add has given the question the answer of the first dev question.
     assert [passage["text"] for passage in row["positive_passages"]] == ["高铁票可以在开车前十五天购买。"]
 
 

@@ -431,8 +431,10 @@ class NumbaIndex(InvertedIndex):
         return RunColumns(query_ids, best_counts, best["id"].combine_chunks(), best_scores)
 
 
-def open_index(texts: IndexedTexts, keep: Path | None, workers: int, k1: float = K1, b: float = B) -> NumbaIndex:
-    """Open the index of ``texts`` in the folder ``keep`` of indexes (None: the user's cache).
+def open_index(
+    texts: IndexedTexts, indexes_folder: Path | None, workers: int, k1: float = K1, b: float = B
+) -> NumbaIndex:
+    """Open the index of ``texts``. ``indexes_folder`` contains all indexes (None: the user's cache).
 
     ``workers`` processes and threads build a missing or damaged index in a temporary folder, which is then renamed. A
     second process that needs the same index waits.
@@ -441,7 +443,7 @@ def open_index(texts: IndexedTexts, keep: Path | None, workers: int, k1: float =
     def build(new_folder: Path) -> None:
         write_index(new_folder, texts.tokens(workers), texts.column("_id"), workers)
 
-    folder, is_built = INDEXES.folder(keep, texts.key(VERSION), build)
+    folder, is_built = INDEXES.folder(indexes_folder, texts.key(VERSION), build)
     index = NumbaIndex(folder, k1, b, workers, texts.analyzer)
     action = "built" if is_built else "reused"
     log.info("BM25 index %s: %s (%d passages)", action, folder, index.passages)

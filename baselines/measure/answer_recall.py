@@ -162,12 +162,12 @@ def answers_text(results: Sequence[Mapping[str, Any]]) -> str:
         f" {first_figures['entity queries']:,} queries with entities",
         text_table(["run", *measure_names], rows),
     ]
-    tau = first_figures.get("agreement")
-    if tau:
-        low, high = tau["interval"]
+    agreement = first_figures.get("agreement")
+    if agreement:
+        low, high = agreement["interval"]
         lines.append(
-            f"order of the {tau['systems']} runs by MRR@10 of qrels and of answers, {tau['queries']:,} queries:"
-            f" Kendall's tau {tau['tau']:.2f} ({low:.2f} to {high:.2f})"
+            f"order of the {agreement['systems']} runs by MRR@10 of qrels and of answers, {agreement['queries']:,}"
+            f" queries: Kendall's tau {agreement['tau']:.2f} ({low:.2f} to {high:.2f})"
         )
     return "\n".join(lines)
 

@@ -156,27 +156,28 @@ def _joined_positives(release: Release, config: str, split: str) -> Judged:
     return positives
 
 
-def _read_set_judgments(release: Release, configs: Set, split: str, qrels_config: str) -> Judged:
+def _read_set_judgments(release: Release, dataset_set: Set, split: str, qrels_config: str) -> Judged:
     """Return the judgments of a set. The queries of a translated set have the judgments of their originals."""
     judgments: Judged = {}
     # The keys are the query ids of the qrels. In a translated set, these are the ids of the originals.
     ids_by_judged_id: dict[str, list[str]] = {}
-    if (configs.queries, split) in release.splits():
-        query_rows = release.table(configs.queries, split).to_pylist()
-        _expect_unique_ids(release, configs.queries, split, [row["_id"] for row in query_rows])
+    if (dataset_set.queries, split) in release.splits():
+        query_rows = release.table(dataset_set.queries, split).to_pylist()
+        _expect_unique_ids(release, dataset_set.queries, split, [row["_id"] for row in query_rows])
         for row in query_rows:
             query_id = row["_id"]
-            judged_id = row["zh_id"] if configs.translated else query_id
+            judged_id = row["zh_id"] if dataset_set.translated else query_id
             judgments[query_id] = {}
             ids_by_judged_id.setdefault(judged_id, []).append(query_id)
-    elif configs is not SETS["main"]:
-        release.shards(configs.queries, split)  # raises, because the release lacks the set
+    # The qrels alone are enough for the main set, whose queries may be in another release.
+    elif dataset_set is not SETS["main"]:
+        release.shards(dataset_set.queries, split)  # raises, because the release lacks the set
     if split == "test" and qrels_config == SETS["main"].qrels and (qrels_config, split) not in release.splits():
         raise InputError(NO_TEST_LABELS, path=release.path)
 
     for row_number, (judged_id, passage_id, score) in enumerate(_qrels_rows(release, qrels_config, split)):
         query_ids = [judged_id]
-        if configs.translated:
+        if dataset_set.translated:
             # A query without a translation is not in the cross-lingual set.
             query_ids = ids_by_judged_id.get(judged_id, [])
         for query_id in query_ids:
@@ -213,7 +214,10 @@ def _expect_unique_ids(release: Release, config: str, split: str, row_ids: list[
 
 
 def read_qrels(path: Path) -> Qrels:
-    """Read a qrels file. The format is detected from the first line. Errors are :class:`InputError` with the line.
+    """Read a qrels file. A file that begins with "{" is official JSON, other files have columns.
+
+    Raises :class:`InputError` with the file, and with the line if one line is wrong. Queries without a positive passage
+    are only counted.
 
     TREC: ``query-id 0 corpus-id score``. BEIR: a header line, then ``query-id corpus-id score``. Official: JSON lines
     ``{question_id, question, answer_paragraphs: [{paragraph_id, paragraph_text}]}``, or ``{"data": [...]}`` with a list

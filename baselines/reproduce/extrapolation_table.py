@@ -141,12 +141,17 @@ def report_extrapolation(
 
 
 def _rows(do: Steps, selection: RowSelection) -> list[TableRow]:
-    """Return the selected rows that measure whole splits of the set main."""
+    """Return the selected rows that measure whole splits of the set main: those of ``ROWS`` if nothing is named.
+
+    Raises :class:`InputError` if no row remains.
+    """
+    has_named_rows = bool(selection.tables or selection.row)
     rows = []
     for row in select_rows(do, selection):
-        is_part = row.split or row.queries or row.qrels or row.figure
-        is_default = selection.tables or selection.row or row.name in ROWS
-        if row.set == "main" and not is_part and is_default:
+        # Rows with questions or judgments of their own cannot be measured with the sets' judgments.
+        has_own_data = row.split or row.queries or row.qrels or row.figure
+        is_wanted = has_named_rows or row.name in ROWS
+        if row.set == "main" and not has_own_data and is_wanted:
             rows.append(row)
     if not rows:
         raise InputError("--extrapolation: no row measures the main set; name another --row or --table")

@@ -55,7 +55,7 @@ class RowSelection:
 
     @property
     def selectors(self) -> list[str]:
-        """The named tables and figures, as in :attr:`Row.selector`."""
+        """The named tables and figures, as in :attr:`TableRow.selector`."""
         return [f"--table {number}" for number in self.tables] + [f"--figure {number}" for number in self.figures]
 
 

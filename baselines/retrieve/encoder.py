@@ -24,7 +24,7 @@ from baselines.retrieve.devices import default_batch_tokens
 from baselines.retrieve.model_prompts import prompt_of
 from baselines.retrieve.search_engines import Floats
 from builders.core.errors import InputError
-from builders.core.jobs import can_start_processes, in_order, in_threads, start_worker
+from builders.core.jobs import in_order, in_threads, prepare_processes, start_worker
 from builders.core.progress import show_progress
 from builders.core.shares import report_share
 from builders.core.worker_processes import WorkerPool
@@ -64,7 +64,7 @@ class Prefetcher:
         self._processes = processes
         self._pin = pin
         self._pool: WorkerPool | None = None
-        if processes and can_start_processes():
+        if processes and prepare_processes():
             start_arguments = (without_weights(model), preprocess_options)
             self._pool = WorkerPool(processes, _start_tokenizing_process, start_arguments)
 

@@ -226,7 +226,7 @@ def describe_output(model_output: Any) -> str:
         return f"an array of shape {model_output.shape} and dtype {model_output.dtype}"
     type_name = type(model_output).__name__
     if isinstance(model_output, list | tuple):
-        return f"a {type_name} of {len(model_output)} values that are no rows of numbers of one width"
+        return f"a {type_name} of {len(model_output)} values that are not all rows of numbers of equal length"
     if model_output is None:
         return "None"
     return f"a value of type {type_name}"

@@ -225,8 +225,8 @@ class Retriever(abc.ABC):
 
     def _origin(self, release: Release, config: str, split: str) -> dict[str, Any]:
         """Return the manifest of an index without the entries for rows and files."""
-        about = self.result_inputs
-        # Settings in use change with the fingerprint, and the others have entries of their own.
+        model_facts = self.result_inputs
+        # "used" is left out, because the fingerprint covers it. "similarity" and "dim" are entries of the index.
         not_of_model = ("similarity", "dim", "used")
         origin = {
             "name": NAME,
@@ -235,14 +235,15 @@ class Retriever(abc.ABC):
             "config": config,
             "split": split,
             "fingerprint": release.fingerprint(config, split),
-            "model": {key: value for key, value in about.items() if key not in not_of_model},
-            "similarity": about["similarity"],
+            "model": {key: value for key, value in model_facts.items() if key not in not_of_model},
+            "similarity": model_facts["similarity"],
             "batch_tokens": self.batch_tokens,
         }
-        if "dim" in about:
-            origin["dim"] = about["dim"]
+        if "dim" in model_facts:
+            origin["dim"] = model_facts["dim"]
             origin["dtype"] = "float16"
         else:
+            # A text has several vectors or weights. The kind says which arrays a chunk has.
             origin["kind"] = self.kind
         return origin
 

@@ -46,7 +46,7 @@ from baselines.train.resume import seal_state
 from baselines.train.trained_models import halved_dimensions, is_static
 from baselines.train.training_rows import TrainingBatches
 from builders.core.errors import InputError, log
-from builders.core.jobs import can_start_processes
+from builders.core.jobs import prepare_processes
 from builders.core.progress import show_progress
 
 Evaluate = Callable[[Any], dict[str, float]]
@@ -235,7 +235,7 @@ def training_arguments(recipe: Recipe, states: Path, batches: TrainingBatches, d
     os.environ["TENSORBOARD_LOGGING_DIR"] = str(states / "tensorboard")
     # Start no workers on a CPU, because the model needs the cores.
     loader_processes = 0
-    if on_gpu and train.workers and can_start_processes():
+    if on_gpu and train.workers and prepare_processes():
         loader_processes = train.workers
         # The tokenizer's threads hang in forked loader processes.
         os.environ["TOKENIZERS_PARALLELISM"] = "false"

@@ -46,9 +46,10 @@ def run_training(job: TrainingJob) -> Mapping[str, Any] | None:
         with work_beside(job.out, wait=True):
             pass  # an empty block removes the temporary files of a killed training
         return read_json(job.out / TRAINING, dict[str, Any])
-    # The commit is fetched before the large libraries are loaded, so that errors appear at once.
-    if job.commit:
-        log.info("starts from %s, commit %s", job.start, job.commit)
+    # The hub is asked for the commit before the large libraries are loaded, so that errors appear at once.
+    start_commit = job.commit
+    if start_commit:
+        log.info("starts from %s, commit %s", job.start, start_commit)
     training = train_checkpoint(job)
     if job.first:
         # The card is not recorded, because `push` replaces the card.

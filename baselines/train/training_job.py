@@ -58,6 +58,8 @@ class TrainingJob:
         cache: folder of unpacked collections. None: the user's cache.
         rank, world: the number of this process and of all processes, from torchrun. Without torchrun: 0 and 1.
         first: True in the process that evaluates and writes.
+        call: everything that decides whether ``out`` is the checkpoint of this training.
+        commit: the commit of a starting checkpoint on the hub, else None. The first access asks the hub.
     """
 
     def __init__(

@@ -28,7 +28,7 @@ from builders.store.judgments import Judgments, read_judged, texts_of_judged
 from builders.store.layout import IDS, SAMPLE, SETS
 from builders.store.manifest import read_stats
 from builders.store.reader import Release
-from builders.store.rejudge import count_judged
+from builders.store.rejudge import write_judged_stats
 from builders.store.runs import Run, expect_run_file
 from builders.store.table3 import LengthCounter
 
@@ -89,6 +89,9 @@ def write_samples(
         splits: splits whose positives are in every sample.
         hard_runs: runs whose best hits are in the samples ``-hard``.
         seed: seed of the draw.
+
+    Raises:
+        InputError: the release has no positive in ``splits``, or the sizes do not fit its numbers of passages.
     """
     passage_ids = _read_passage_ids(release)
     passage_lots = _draw_lots(passage_ids, seed)
@@ -99,13 +102,14 @@ def write_samples(
     if not positive_levels or smallest < positive_count or largest >= len(passage_ids):
         raise InputError(
             f"has {positive_count:,} positives in qrels/{'+'.join(splits)} and {len(passage_ids):,} passages;"
-            f" expected positives <= --sizes < passages, found {smallest:,} to {largest:,}",
+            f" expected at least one positive, and positives <= --sizes < passages, found {smallest:,} to {largest:,}",
             path=release.path,
         )
 
     # Each kind of sample has its suffix in the config's name.
     levels_by_suffix = {"": _levels(passage_ids, positive_levels, str(release.path))}
     if hard_runs:
+        # The right side wins, so positives keep level 0.
         hard_levels = _best_ranks(hard_runs, query_ids) | positive_levels
         levels_by_suffix["-hard"] = _levels(passage_ids, hard_levels, _name_runs(hard_runs))
 
@@ -176,18 +180,18 @@ def _draw_lots(passage_ids: pa.Array, seed: int) -> npt.NDArray[np.uint64]:
     return random_lots(ids_in_slices(), seed, len(passage_ids))
 
 
-def _levels(passage_ids: pa.Array, level_by_id: Mapping[str, int], error_path: str) -> Levels:
+def _levels(passage_ids: pa.Array, level_by_id: Mapping[str, int], error_source: str) -> Levels:
     """Return every passage's level. Passages that are not in ``level_by_id`` have the level ``_IN_NO_RUN``.
 
     Raises :class:`InputError` if ``level_by_id`` has a passage that is not in the corpus.
     """
-    ids_with_level = pa.array(sorted(level_by_id), pa.string())
+    ids_with_level = pa.array(list(level_by_id), pa.string())
     has_level = pc.is_in(passage_ids, ids_with_level).to_numpy(zero_copy_only=False)
     rows = np.flatnonzero(has_level)
     row_ids = passage_ids.take(pa.array(rows)).to_pylist()
     unknown_ids = level_by_id.keys() - set(row_ids)
     if unknown_ids:
-        raise InputError(f"has a passage {min(unknown_ids)!r} that the release's corpus lacks", path=error_path)
+        raise InputError(f"has a passage {min(unknown_ids)!r} that the release's corpus lacks", path=error_source)
     levels = np.full(len(passage_ids), _IN_NO_RUN, np.int64)
     levels[rows] = [level_by_id[passage_id] for passage_id in row_ids]
     return levels
@@ -338,7 +342,7 @@ def _write_part(
         renew_answers(draft, release, split, part_judged, part_queries)
         query_texts = release.texts(main.queries, split, part_queries)
         passage_texts = texts_of_judged(release, part_judged)
-        count_judged(draft, split, list(query_texts.values()), part_judged, passage_texts)
+        write_judged_stats(draft, split, list(query_texts.values()), part_judged, passage_texts)
 
 
 def _write_passages(draft: Draft, release: Release, passage_ids: Sequence[str]) -> None:

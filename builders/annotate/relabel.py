@@ -177,7 +177,10 @@ def _moved_rows(
     scores_by_run: Sequence[Sequence[float]],
     rule: MoveRule,
 ) -> list[dict[str, Any]]:
-    """Return the pairs that become positive, as rows of the list of moved pairs."""
+    """Return the pairs that become positive, as rows of the list of moved pairs.
+
+    The scores of each run are in the order of ``pairs``. The row's ``score`` is their mean.
+    """
     moved_rows: list[dict[str, Any]] = []
     scores_by_pair = zip(*scores_by_run, strict=True)
     for (query_id, passage_id), pair_scores in zip(pairs, scores_by_pair, strict=True):

@@ -71,12 +71,13 @@ def _start_with_value(set_up: Callable[[Any], None] | None, waiting_values: Any)
         set_up(waiting_values.get())
 
 
-def can_start_processes() -> bool:
-    """True if this system can run worker processes; otherwise a warning is logged.
+def prepare_processes() -> bool:
+    """Prepare the start of worker processes. Return False if this process cannot start any.
 
-    Worker processes need semaphores in /dev/shm, which some containers lack. The function also moves the temporary
-    files of multiprocessing into a :func:`.files.temporary_folder`, because a killed process would never remove its
-    ``pymp-*`` folder. A daemonic process, for example a worker of ``multiprocessing.Pool``, may not start processes.
+    A daemonic process, for example a worker of ``multiprocessing.Pool``, may not start processes. Worker processes also
+    need semaphores in /dev/shm, which some containers lack: a warning is logged. The temporary files of
+    multiprocessing move into a :func:`.files.temporary_folder`, because a killed process would never remove its
+    ``pymp-*`` folder.
     """
     if multiprocessing.current_process().daemon:
         return False
@@ -106,7 +107,7 @@ def process_pool(
 
     Each process first calls ``set_up`` with one of ``worker_values``, which no other process gets.
     """
-    if worker_count <= 1 or not can_start_processes():
+    if worker_count <= 1 or not prepare_processes():
         yield None
         return
     from builders.core.worker_processes import WorkerPool, queue_for_workers

@@ -295,20 +295,24 @@ def check_combination(options: Mapping[str, Option], arguments: Mapping[str, Any
     """
 
     def is_set(condition: str) -> bool:
-        name, has_value, expected_text = condition.partition("=")
+        """True if the call meets a condition: "NAME" (the option is given) or "NAME=TEXT" (it has this value)."""
+        name, equals_sign, expected_text = condition.partition("=")
         value = arguments.get(name, options[name].default)
-        if has_value:
+        if equals_sign:
             if isinstance(value, tuple):
                 return expected_text in value
             return bool(value == expected_text)
-        # An empty list is a value where the default is None: `--list` alone.
-        return value is not None and value is not False and (value != () or options[name].default is None)
+        if value == ():
+            # If the default is None, an empty list means that the option was given without words: `--list` alone.
+            return options[name].default is None
+        return value is not None and value is not False
 
     def spell(condition: str) -> str:
-        name, has_value, expected_text = condition.partition("=")
+        """Return a condition as a user writes it."""
+        name, equals_sign, expected_text = condition.partition("=")
         if from_shell:
             return f"{options[name].flags[0]} {expected_text}".strip()
-        if has_value:
+        if equals_sign:
             return f"{name}={expected_text!r}"
         return name
 

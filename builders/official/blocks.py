@@ -107,13 +107,16 @@ class BlockPassages:
         self._ids_by_digest = IdMap()
 
     def add(self, ids: Keys, digests: Keys, findings: BlockFindings) -> Flags:
-        """Add passages. Return True for each new passage; shape (n,)."""
+        """Add passages by their ids and the MD5s of their texts. Return True for each new passage; shape (n,).
+
+        Repeated ids are skipped and counted in ``findings``.
+        """
         _, is_new = self.ids.add(ids)
-        has_other_id = is_new & (ids != digests).any(axis=1)
-        if has_other_id.any():
-            self._digests.add(ids[has_other_id], digests[has_other_id])
-            self._ids_by_digest.add(digests[has_other_id], ids[has_other_id])
-            findings.add_ids("passages whose id is not the MD5 of their text", ids, has_other_id)
+        differs_from_md5 = is_new & (ids != digests).any(axis=1)
+        if differs_from_md5.any():
+            self._digests.add(ids[differs_from_md5], digests[differs_from_md5])
+            self._ids_by_digest.add(digests[differs_from_md5], ids[differs_from_md5])
+            findings.add_ids("passages whose id is not the MD5 of their text", ids, differs_from_md5)
         findings.add("passages whose id occurred before (skipped)", int((~is_new).sum()))
         has_changed_text = ~is_new & self.differ(ids, digests)
         findings.add_ids("passages whose id occurred before with another text (skipped)", ids, has_changed_text)

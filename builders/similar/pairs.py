@@ -101,7 +101,10 @@ def read_pairs(pairs_path: Path, names: Names) -> Iterator[Pair]:
 
 
 def count_rows(pairs_path: Path) -> int | None:
-    """Return the number of rows that :func:`read_pairs` yields; None for a damaged file, which read_pairs reports."""
+    """Return the number of rows that :func:`read_pairs` yields, for its bar.
+
+    Returns None for a damaged file, which :func:`read_pairs` reports.
+    """
     try:
         if is_parquet(pairs_path):
             with convert_read_errors(pairs_path, damaged=_NOT_PARQUET), pq.ParquetFile(pairs_path) as file:

@@ -18,7 +18,7 @@ from builders.store.judgments import joined_row, read_judged, texts_of_judged
 from builders.store.layout import BEFORE, DRAWN, JOINED, QUERIES, REMOVED, TOLD_APART
 from builders.store.published import published_figures
 from builders.store.reader import Release
-from builders.store.rejudge import count_judged
+from builders.store.rejudge import write_judged_stats
 from builders.store.runs import expect_run_file
 from builders.text.likeness import LikeTexts, Scores, TestedQuestions, with_scores
 from builders.text.ngram_options import HOW
@@ -256,7 +256,7 @@ def _count_remaining(
     if "train" in draft.stats["table3"]:
         remaining = {query_id: relevance for query_id, relevance in judgments.items() if query_id not in removed}
         passage_texts = texts_of_judged(release, remaining)
-        count_judged(draft, "train", remaining_texts["queries"], remaining, passage_texts)
+        write_judged_stats(draft, "train", remaining_texts["queries"], remaining, passage_texts)
     if "train" in draft.stats.get("english", {}):
         word_counts = [len(text.split()) for text in remaining_texts["crosslingual-queries"]]
         mean = round_stat(sum(word_counts) / len(word_counts)) if word_counts else None

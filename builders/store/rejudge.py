@@ -16,7 +16,8 @@ def replace_judgments(draft: Draft, base_release: Release, split: str, judged: J
     """Replace a split's judgments with ``judged`` in the main set's qrels, and in the Chinese and English joined rows.
 
     In a query's joined row, a passage with a score above 0 becomes a positive, and a passage with another score becomes
-    a negative. Negatives without a judgment stay. Raises :class:`InputError` if the corpus lacks a judged passage.
+    a negative. Negatives without a judgment stay. The split's statistics are computed again. Raises
+    :class:`InputError` if the corpus lacks a judged passage.
     """
     draft.write("qrels", split, [qrels_table(judged)])
     texts = texts_of_judged(base_release, judged)
@@ -26,7 +27,7 @@ def replace_judgments(draft: Draft, base_release: Release, split: str, judged: J
             rows = _rejudged_rows(base_release, dataset_set, split, judged, texts)
             draft.write(joined_config, split, rows)
     queries = base_release.table("queries", split, ["text"])["text"].to_pylist()
-    count_judged(draft, split, queries, judged, texts)
+    write_judged_stats(draft, split, queries, judged, texts)
 
 
 def _rejudged_rows(
@@ -55,7 +56,7 @@ def _rejudged_rows(
         yield pa.Table.from_pylist(rows, schema_of(config))
 
 
-def count_judged(
+def write_judged_stats(
     draft: Draft, split: str, query_texts: Sequence[str], judged: Judgments, passage_texts: Mapping[str, str]
 ) -> None:
     """Write a split's column of Table 3 and histogram of positives per query into the draft's statistics.

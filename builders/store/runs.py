@@ -244,7 +244,7 @@ def best_first(hits: Iterable[Hit]) -> list[Hit]:
 
 
 def columns_of(rankings: Sequence[tuple[str, Sequence[Hit]]]) -> RunColumns:
-    """Convert (query id, hits in order) pairs to columns."""
+    """Convert (query id, hits best first) pairs to columns."""
     query_ids = []
     # Plain lists become arrays at the end, because arrays cannot grow.
     hit_counts = []

@@ -12,7 +12,7 @@ from builders.core.version import VERSION as __version__
 if TYPE_CHECKING:
     from baselines.api import Release, compare, evaluate, fuse, open_release, read_run, search, write_run
     from baselines.bm25.search_bm25 import search_bm25
-    from baselines.core.model_protocols import Encoder, QueryPassageEncoder, Reranker
+    from baselines.core.model_protocols import Encoder, QueryPassageEncoder, Reranker, Searcher
     from baselines.hub.convert import convert_checkpoint
     from baselines.hub.pull import pull_model
     from baselines.hub.push import push_model
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from baselines.retrieve.match import match_questions
     from baselines.retrieve.rerank import rerank_run
     from baselines.retrieve.search_vectors import search_vectors
+    from baselines.retrieve.searchers import make_searcher
     from baselines.train.mine import mine_negatives
     from baselines.train.train import train_model
     from builders.core.errors import InputError
@@ -40,9 +41,11 @@ _MODULES = {
     "Release": "baselines.api",
     "Reranker": "baselines.core.model_protocols",
     "Run": "builders.store.runs",
+    "Searcher": "baselines.core.model_protocols",
     "compare": "baselines.api",
     "evaluate": "baselines.api",
     "fuse": "baselines.api",
+    "make_searcher": "baselines.retrieve.searchers",
     "open_release": "baselines.api",
     "read_run": "baselines.api",
     "search": "baselines.api",
@@ -55,6 +58,7 @@ __all__ = [
     "Release",
     "Reranker",
     "Run",
+    "Searcher",
     "__version__",
     "compare",
     "compare_runs",
@@ -65,6 +69,7 @@ __all__ = [
     "evaluate_runs",
     "fuse",
     "fuse_runs",
+    "make_searcher",
     "match_questions",
     "mine_negatives",
     "open_release",

@@ -1,5 +1,6 @@
 """The Python API. docs/python.md has examples. Import the names from ``baselines``."""
 
+import inspect
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -10,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 from baselines.bm25.search_bm25 import search_bm25
 from baselines.core.model_options import TopK
 from baselines.measure.compare import compare_runs
-from baselines.measure.comparison import resolve_measures
 from baselines.measure.fuse import fuse_runs
-from baselines.measure.measure_options import Ties
+from baselines.measure.measure_names import resolve_measures
+from baselines.measure.measure_options import ChosenMeasures, Ties
 from baselines.measure.measures import measure_run
 from baselines.measure.qrels import read_judgments, read_queries, release_qrels
 from baselines.measure.run_measures import RunMeasures
@@ -24,7 +25,7 @@ from builders.core.checked_calls import with_options_of
 from builders.core.errors import InputError, UsageError, missing_library
 from builders.core.files import check_file
 from builders.core.hub import clear_errors
-from builders.core.options import AtLeastOne, OneOf, check_value
+from builders.core.options import AtLeastOne, OneOf, check_value, read_option
 from builders.core.results import Report
 from builders.core.verbs import verb_spec
 from builders.store import reader, runs
@@ -35,6 +36,8 @@ from builders.store.run_objects import is_run_object, run_of
 from builders.store.runs import Hit, Run, best_first, write_ranked_hits
 
 if TYPE_CHECKING:
+    from baselines.retrieve.searchers import SearcherRun
+
     AnyRelease: TypeAlias = reader.Release | str | Path
     AnyRun: TypeAlias = Any  # a Run, a file, a dictionary or a data frame
     AnyPath: TypeAlias = str | Path
@@ -47,6 +50,10 @@ _TAG = "dureader_retrieval"
 _TOP_K = 50  # default number of passages per query
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")  # ORG/NAME
 _MEASURES_OPTION = next(option for option in verb_spec(compare_runs).options if option.name == "measure")
+_OUT_OPTION = next(option for option in verb_spec(run_model).options if option.name == "out")
+_BATCH_SIZE_OPTION = read_option(
+    inspect.Parameter("batch_size", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=AtLeastOne | None)
+)
 
 
 @dataclass(frozen=True, repr=False)
@@ -166,17 +173,20 @@ def search(
 
     Args:
         model: the name or folder of a model, "bm25", your own encoder (:class:`Encoder`,
-            :class:`QueryPassageEncoder`, or a function of a list of texts), or with ``run`` your own re-ranker
-            (:class:`Reranker`, or a function of a list of (query, passage)).
+            :class:`QueryPassageEncoder`, or a function of a list of texts), your own search engine
+            (:class:`Searcher`), or with ``run`` your own re-ranker (:class:`Reranker`, or a function of a list of
+            (query, passage)).
         release: an open release, its directory, or the dataset ORG/NAME on the hub.
         split: split of the queries.
         top_k: passages per query. With ``run``, further passages follow in their old order.
         run: the run to re-rank: a dictionary, a data frame, a file, or a :class:`Run`.
         query_prompt, passage_prompt: text put before every query or passage.
         similarity: "cosine" or "dot" (default: the model's similarity, or cosine for your own function).
-        batch_size: texts or pairs per call of your own model (default: 256).
+        batch_size: texts or pairs per call of your own model (default: 256), or queries per call of your own search
+            engine (default: one, so that the latency is measured).
         index: folder of the index (default: in the user's cache, or temporary for your own encoder).
-        options: for a named model, options of `baselines run`, `bm25` or `rerank`, for example ``pooling="cls"``.
+        options: for a named model, options of `baselines run`, `bm25` or `rerank`, for example ``pooling="cls"``; for
+            your own search engine, ``out``, the file of the run.
 
     Raises:
         InputError: the release, an option, the model or the model's output is wrong, or a library is not installed.
@@ -188,6 +198,12 @@ def search(
     # None means that an option is not used, so that models without this option can be searched.
     used_options = {name: value for name, value in options.items() if value is not None}
     try:
+        if _is_searcher(model):
+            if first_run is not None:
+                used_options["run"] = first_run
+            searcher_run = _search_by_searcher(model, open_set, split, top_k, used_options)
+            # Equal scores keep the order of the engine.
+            return {query_id: dict(hits) for query_id, hits in searcher_run.hits.items()}
         if isinstance(model, str | Path):
             hits_by_query = _search_by_name(str(model), open_set, split, top_k, first_run, used_options)
         else:
@@ -207,6 +223,7 @@ def evaluate(
     split: AnySplit = "dev",
     *,
     top_k: TopK | None = None,
+    measures: ChosenMeasures = (),
     ties: Ties = "listed",
     **options: Any,
 ) -> RunMeasures:
@@ -217,19 +234,25 @@ def evaluate(
         release: an open release, its directory, or the dataset ORG/NAME on the hub.
         split: split of the queries.
         top_k: passages per query that the model returns (default: 50).
+        measures: further measures of ir-measures, in any case, for example ``["nDCG@20", "R@100", "P@5"]``.
         ties: the order of equal scores: "listed" (the order of the run), "id" (by passage id), or "expected" (the mean
             of every measure over all orders).
         options: options of :func:`search`.
 
     Returns:
         The measures of `baselines evaluate` by name, as fractions, in a dictionary with the methods ``intervals()``,
-        ``per_query()``, ``to_pandas()`` and ``to_markdown()``.
+        ``per_query()``, ``to_pandas()``, ``to_text()`` and ``to_markdown()``. Its ``latency`` has the time of a query
+        of your own search engine.
 
     Raises:
-        InputError: as :func:`search`; the split has no judgments, or the run has none of its queries.
+        InputError: as :func:`search`; the split has no judgments, the run has none of its queries, or a measure is
+            unknown.
     """
+    # Names of measures are checked before a search, which may take long.
+    chosen = resolve_measures(measures, ties)
     open_set = _open_set(release)
     qrels = release_qrels(open_set, split, open_set.set)
+    latency = None
     if is_run_object(model) or (isinstance(model, str | os.PathLike) and _is_run_file(Path(model))):
         if top_k is not None:
             options["top_k"] = top_k
@@ -237,10 +260,14 @@ def evaluate(
             raise UsageError(f"a run has no option {', '.join(sorted(options))}")
         run = read_run(model)
         warn_of_origins([run], qrels, open_set, set_name=open_set.set, split=split)
+    elif _is_searcher(model):
+        used_options = {name: value for name, value in options.items() if value is not None}
+        searcher_run = _search_by_searcher(model, open_set, split, top_k or _TOP_K, used_options)
+        run, latency = searcher_run.run, searcher_run.latency
     else:
         run = run_of(search(model, open_set, split, top_k=top_k or _TOP_K, **options))
-    means, by_query = measure_run(order_ties(run, ties), qrels, ties)
-    return RunMeasures(means, by_query)
+    means, by_query = measure_run(order_ties(run, ties), qrels, ties, chosen)
+    return RunMeasures(means, by_query, latency)
 
 
 def _is_run_file(path: Path) -> bool:
@@ -269,7 +296,7 @@ def compare(runs: object, release: AnyRelease, split: AnySplit = "dev", **option
         InputError: there are fewer than two runs, an object is no run, or the split has no judgments.
     """
     # Names of measures are checked before runs are read, which may take long.
-    resolve_measures(check_value(_MEASURES_OPTION, options.get("measure", ()), label="measure"))
+    resolve_measures(check_value(_MEASURES_OPTION, options.get("measure", ()), label="measure"), with_holes=True)
     open_set = _open_set(release)
     runs_by_name = _read_named_runs(runs)
     return compare_runs(
@@ -341,6 +368,31 @@ def _search_by_name(
     else:
         new_run = run_model(model, release, **arguments)
     return new_run.hits
+
+
+def _is_searcher(model: object) -> bool:
+    """True for a user's search engine. Raises :class:`UsageError` for a wrong one. Only an object is looked at."""
+    if isinstance(model, str | Path):
+        return False
+    from baselines.retrieve.own_models import is_searcher
+
+    return is_searcher(model)
+
+
+def _search_by_searcher(
+    searcher: object, release: Release, split: str, top_k: int, options: dict[str, Any]
+) -> "SearcherRun":
+    """Search by a user's search engine. ``options`` are those that the call has set."""
+    from baselines.retrieve.own_search import SearchedTexts
+    from baselines.retrieve.searchers import search_by_searcher
+
+    unknown_options = sorted(options.keys() - {"batch_size", "out"})
+    if unknown_options:
+        raise UsageError(f"an own search engine has no option {', '.join(unknown_options)}")
+    batch_size = check_value(_BATCH_SIZE_OPTION, options.get("batch_size"), label="batch_size")
+    out = check_value(_OUT_OPTION, options.get("out"), label="out")
+    texts = SearchedTexts(release, release.set, split)
+    return search_by_searcher(searcher, texts, top_k=top_k, batch_size=batch_size or 1, out=out)
 
 
 def _search_by_object(

@@ -128,8 +128,8 @@ def test_every_measure_of_single_queries_can_be_compared(world: list[Path]) -> N
     evaluated = json.loads(run("baselines", "evaluate", "--qrels", *world, "--format", "json").stdout)
     for system, evaluation in zip(result["systems"], evaluated, strict=True):
         assert system["means"] == {name: evaluation["ir_measures"][name] for name in ("nDCG@10", "Success@5")}
-    error = compare(world, "--measure", "MRR", code=1).error
-    assert error.startswith("unknown measure 'MRR'") and "recall@50" in error and "nDCG@10" in error
+    error = compare(world, "--measure", "MRP", code=1).error
+    assert error.startswith("unknown measure 'MRP'") and "recall@50" in error and "nDCG@20" in error
 
 
 def test_names_of_measures_are_accepted_in_any_case(world: list[Path]) -> None:
@@ -143,7 +143,7 @@ def test_wrong_names_of_measures_are_one_error_before_a_run_is_read(world: list[
     missing_run = tmp_path / "missing.run"
     paths = [*world, missing_run]
     error = compare(paths, "--measure", "MRR10", code=1).error
-    assert error.startswith("unknown measure 'MRR10'; did you mean MRR@10, RR@10, R@10?; expected one of MRR@10, ")
+    assert error.startswith("unknown measure 'MRR10'; did you mean MRR@10, RR@10, R@10?; expected MRR@10, ")
     error = compare(paths, "--measure", "ndcg10", "--measure", "zzz", code=1).error
     assert error.startswith("unknown measures 'ndcg10', 'zzz'; did you mean nDCG@10, ")
     stderr = compare(paths, "--measure", "Judged@10", "--ties", "expected", code=2).stderr

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import test_engines
 from commands import ROOT
 from tiny_models import write_cross, write_dual
 
@@ -109,5 +110,6 @@ def test_chart_of_results(run_example: RunExample, sample_release: Path, tmp_pat
 
 
 def test_every_example_has_a_test() -> None:
-    tests = {name.removeprefix("test_") for name in globals() if name.startswith("test_")}
+    names = [*globals(), *vars(test_engines)]  # test_engines.py runs the adapters of search engines
+    tests = {name.removeprefix("test_") for name in names if name.startswith("test_")}
     assert {Path(name).stem for name in EXAMPLES} <= tests

@@ -1,6 +1,9 @@
-"""Types of the models that a call from Python passes. :mod:`baselines.retrieve.own_models` checks them."""
+"""Types of the models and search engines that a call from Python passes.
 
-from collections.abc import Callable
+:mod:`baselines.retrieve.own_models` checks models, and :mod:`baselines.retrieve.searchers` checks search engines.
+"""
+
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 
@@ -31,8 +34,18 @@ class Reranker(Protocol):
         """Return an array of finite numbers, shape (pairs,). The highest score is the best."""
 
 
+@runtime_checkable
+class Searcher(Protocol):
+    """A search engine that has indexed the passages of a release by their ids."""
+
+    def search(self, queries: list[str], top_k: int) -> Sequence[Sequence[tuple[str, float]]]:
+        """Return at most ``top_k`` hits (passage id, score) for each query, best first. Scores never rise."""
+
+
 # A function in place of an object.
 EncodeFunction: TypeAlias = Callable[[list[str]], Any]
 ScoreFunction: TypeAlias = Callable[[list[tuple[str, str]]], Any]
+# A function of one query and top_k, which ``baselines.make_searcher`` turns into a searcher.
+SearchFunction: TypeAlias = Callable[[str, int], Sequence[tuple[str, float]]]
 OwnEncoder: TypeAlias = Encoder | QueryPassageEncoder | EncodeFunction
 OwnReranker: TypeAlias = Reranker | ScoreFunction

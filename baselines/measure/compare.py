@@ -56,8 +56,9 @@ def compare_runs(
     Args:
         release: release with the reference judgments
         split: split of the release
-        measure: measure to compare, repeatable: an official key or a column of `errors holes --per-query`. The
-            first measure selects the queries that changed most (default: MRR@10, recall@1, recall@50)
+        measure: measure to compare, repeatable: an official key, a measure of ir-measures in any case, for example
+            nDCG@20, or a column of `errors holes --per-query`. The first measure selects the queries that changed most
+            (default: MRR@10, recall@1, recall@50)
         name: name of a run in the tables, once per run (default: its path)
         by: also compare the runs on the queries of each group, by this property of queries (default: no groups)
         test: test for superscripts and groups
@@ -79,7 +80,8 @@ def compare_runs(
         python -m baselines compare --release DIR --name BM25 --name "DE w/ BM25 Neg" bm25.run de.run --format latex
     """
     from baselines.measure.compare_tables import Comparison
-    from baselines.measure.comparison import LABELS, SignificanceRule, compare_systems, resolve_measures, table_of_run
+    from baselines.measure.comparison import LABELS, SignificanceRule, compare_systems, table_of_run
+    from baselines.measure.measure_names import resolve_measures
     from baselines.measure.measures import PAPER
     from baselines.measure.qrels import expect_one_reference, read_queries
     from baselines.measure.reference_source import ReferenceSource
@@ -92,7 +94,7 @@ def compare_runs(
         raise UsageError(f"expected a --name for each of {len(runs)} runs, found {len(name)}")
     if not 2 <= len(runs) <= len(LABELS):
         raise UsageError(f"expected 2 to {len(LABELS)} runs, found {len(runs)}")
-    measures = resolve_measures(measure or PAPER.values(), ties)
+    measures = resolve_measures(measure or PAPER.values(), ties, with_holes=True)
     source = ReferenceSource.of_options(
         release=release, qrels=qrels, split=split, set_name=set, queries=queries, qrels_config=qrels_config
     )

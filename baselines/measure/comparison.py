@@ -1,7 +1,6 @@
 """Compare systems pairwise on the same queries: tests, groups, and the queries that changed most."""
 
-import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from statistics import median
@@ -14,12 +13,9 @@ from baselines.measure.groups import Groups
 from baselines.measure.holes import HOLE_MEASURES, measure_holes
 from baselines.measure.measure_options import TEST_RESAMPLES, TESTS
 from baselines.measure.measures import (
-    IR_MEASURES,
     LIST_DEPTH,
-    PAPER,
     Values,
     exact_mean,
-    measure_names,
     measure_run,
     values_of,
     with_columns,
@@ -31,8 +27,8 @@ from baselines.measure.significance import (
     holm_correction,
     indistinguishable_groups,
 )
-from baselines.measure.ties import EXPECTED, LISTED
-from builders.core.errors import InputError, UsageError, log
+from baselines.measure.ties import LISTED
+from builders.core.errors import InputError, log
 from builders.store.runs import Run
 
 # One per system; q is omitted, because few fonts have a superscript q.
@@ -62,48 +58,15 @@ class SignificanceRule:
         return compare_paired(better, worse, level=1 - self.alpha, resamples=self.resamples, seed=self.seed)
 
 
-def resolve_measures(names: Iterable[str], ties: str = LISTED) -> list[str]:
-    """Return the measures that names in any case mean, each once. No run is needed.
-
-    Raises :class:`InputError` for unknown names, with near names. Raises :class:`UsageError` for a measure of holes if
-    ``ties`` is ``expected``, because such a measure needs an order of the passages.
-    """
-    orderless_measures = (*PAPER.values(), "RR@10", *IR_MEASURES)
-    names_by_lower_case = {name.lower(): name for name in (*orderless_measures, *HOLE_MEASURES)}
-    # Dictionaries serve as ordered sets.
-    resolved_names: dict[str, None] = {}
-    near_names: dict[str, None] = {}
-    unknown_names: list[str] = []
-    for name in names:
-        if name.lower() in names_by_lower_case:
-            resolved_names[names_by_lower_case[name.lower()]] = None
-            continue
-        unknown_names.append(repr(name))
-        for lower_case in difflib.get_close_matches(name.lower(), names_by_lower_case):
-            near_names[names_by_lower_case[lower_case]] = None
-    if unknown_names:
-        noun = "measure" if len(unknown_names) == 1 else "measures"
-        hint = f"; did you mean {', '.join(near_names)}?" if near_names else ""
-        expected = ", ".join(names_by_lower_case.values())
-        raise InputError(f"unknown {noun} {', '.join(unknown_names)}{hint}; expected one of {expected}")
-    if ties == EXPECTED:
-        for name in resolved_names:
-            if name in HOLE_MEASURES:
-                raise UsageError(
-                    f"--ties expected: measure {name!r} needs an order of the passages; expected one of "
-                    f"{', '.join(orderless_measures)}"
-                )
-    return list(resolved_names)
-
-
 def table_of_run(run: Run, qrels: Qrels, measures: Sequence[str], ties: str = LISTED) -> pa.Table:
-    """Return a run's values by query. The columns of holes are added if ``measures`` names such a column.
+    """Return a run's values by query, with the columns of ``measures``. The columns of holes are added together.
 
-    ``measures`` are names of :func:`resolve_measures`. ``ties`` is the rule of
+    ``measures`` are names of :func:`baselines.measure.measure_names.resolve_measures`. ``ties`` is the rule of
     :func:`baselines.measure.measures.measure_run` for equal scores.
     """
-    result, table = measure_run(run, qrels, ties)
-    if set(measures) <= set(measure_names(table)):
+    hole_names = set(measures).intersection(HOLE_MEASURES)
+    result, table = measure_run(run, qrels, ties, [name for name in measures if name not in hole_names])
+    if not hole_names:
         return table
     _, hole_values = measure_holes(run.rankings, qrels, result)
     return with_columns(table, hole_values)

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from baselines.measure.measure_options import (
     EXPECTED_TIES,
+    ChosenMeasures,
     QrelsConfig,
     QrelsFile,
     QuestionProperty,
@@ -29,6 +30,7 @@ def evaluate_runs(
     set: SetName = "main",
     queries: QuestionConfig | None = None,
     qrels_config: QrelsConfig | None = None,
+    measures: ChosenMeasures = (),
     ties: Ties = "listed",
     by: QuestionProperty | None = None,
     answers: Annotated[bool, Needs("release"), Excludes(EXPECTED_TIES)] = False,
@@ -39,20 +41,18 @@ def evaluate_runs(
 ) -> Report:
     """Measure runs by the official measures and by usual measures.
 
-    A run is a TREC run (gzipped or not) or the official JSON of predictions. Judgments come from a split of a release,
-    or from a file. The first table has the official keys with 95 % intervals over queries. recall@k is a hit rate: the
-    share of queries with a positive in the top k. The second table has the names of ir-measures. R@k is the share of
-    all positives in the top k. Text and Markdown have percentages, JSON and CSV have fractions.
+    The first table has the official keys with 95 % intervals over queries. recall@k is a hit rate: the share of queries
+    with a positive in the top k. The second table has measures of ir-measures. R@k is the share of all positives in the
+    top k. Text and Markdown have percentages, JSON and CSV have fractions.
 
-    --answers reports how often a passage of the top k contains an answer of people (docs/answers.md). `errors holes`
-    and `errors duplicates` measure the effect of unjudged passages and of near-duplicates. docs/evaluate.md describes
-    ties, the configs of --queries and --qrels-config, and submissions for the test split.
+    docs/evaluate.md describes measures, ties, configs, and submissions for the test split. `errors holes` and `errors
+    duplicates` measure the effect of unjudged passages and of near-duplicates.
 
     Args:
         release: release with the reference judgments
         split: split of the release
         by: also measure groups of queries by this property
-        answers: also report the passages that contain people's answers
+        answers: also report passages with people's answers (docs/answers.md)
 
     Returns:
         The figures of each run. The value is a list with the JSON object of each run.
@@ -61,12 +61,13 @@ def evaluate_runs(
         InputError: a file or the release is wrong, run and reference share no query, or an option needs a release.
 
     Examples:
-        python -m baselines evaluate --release build/sample --split dev bm25.run.gz
+        python -m baselines evaluate --release build/sample bm25.run.gz --measures nDCG@20 R@100
         python -m baselines evaluate --qrels qrels.trec --per-query q.parquet RUN RUN
     """
     from baselines.measure.answer_recall import answers_table, answers_text
     from baselines.measure.evaluate_tables import evaluation_report
     from baselines.measure.evaluation import answer_results, measure_runs, rank_answers
+    from baselines.measure.measure_names import resolve_measures
     from baselines.measure.qrels import expect_one_reference
     from baselines.measure.reference_source import ReferenceSource
     from baselines.measure.ties import order_ties
@@ -75,6 +76,7 @@ def evaluate_runs(
     from builders.store.runs import read_run
 
     expect_one_reference(release, qrels)
+    chosen = resolve_measures(measures, ties)
     if per_query is not None:
         check_file(per_query)
     source = ReferenceSource.of_options(
@@ -84,12 +86,14 @@ def evaluate_runs(
 
     # Answers need no judgments. Without judgments, they are the whole result.
     answer_ranks = []
+    is_judged = source.release is None or (SETS[set].qrels, split) in source.release.splits()
     if answers and source.release:
         rule = SpanOptions(unit, threshold, segmenter=segmenter)
         answer_ranks = rank_answers(
             opened_runs, source.release, split=split, set_name=set, query_config=queries, rule=rule
         )
-        if (SETS[set].qrels, split) not in source.release.splits():
+        # Chosen measures need judgments: reading the judgments raises the error.
+        if not is_judged and not chosen:
             results = answer_results(opened_runs, answer_ranks)
             return Report(results, text=lambda: answers_text(results), tables=lambda: [answers_table(results)])
 
@@ -98,7 +102,9 @@ def evaluate_runs(
     groups = None
     if by:
         groups = source.groups(by, list(reference.positives))
-    evaluation = measure_runs(opened_runs, reference, groups=groups, answer_ranks=answer_ranks, ties=ties)
+    evaluation = measure_runs(
+        opened_runs, reference, groups=groups, answer_ranks=answer_ranks, ties=ties, chosen=chosen
+    )
     if per_query:
         evaluation.write_values(per_query)
     return evaluation_report(evaluation.results, reference)

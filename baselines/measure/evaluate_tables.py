@@ -36,12 +36,16 @@ def evaluation_text(results: Sequence[Mapping[str, Any]], qrels: Qrels) -> str:
         official_rows.append(official_row)
         usual_cells = [format_percent(result["ir_measures"][name]) for name in measures.IR_MEASURES]
         usual_rows.append([result["run"], *usual_cells])
+    second_table = "ir-measures, percent (R@k is the share of the positives found)\n" + text_table(
+        ["run", *measures.IR_MEASURES], usual_rows
+    )
+    if "measures" in results[0]:
+        second_table = _chosen_text(results)
     parts = [
         f"reference: {_describe_reference(results, qrels)}",
         "official keys, percent, with 95 % intervals over queries (recall@k here is a hit rate: Success@k)\n"
         + text_table(["run", *measures.OFFICIAL], official_rows),
-        "ir-measures, percent (R@k is the share of the positives found)\n"
-        + text_table(["run", *measures.IR_MEASURES], usual_rows),
+        second_table,
     ]
     if "by" in results[0]:
         parts.append(groups_text(results))
@@ -54,24 +58,44 @@ def evaluation_text(results: Sequence[Mapping[str, Any]], qrels: Qrels) -> str:
     return "\n\n".join(parts)
 
 
+def _chosen_text(results: Sequence[Mapping[str, Any]]) -> str:
+    """Format the means and intervals of the chosen measures in percent."""
+    names = list(results[0]["measures"])
+    rows = []
+    for result in results:
+        cells = [percent_with_interval(result["measures"][name], result["intervals"][name]) for name in names]
+        rows.append([result["run"], *cells])
+    return "chosen measures, percent, with 95 % intervals over queries\n" + text_table(["run", *names], rows)
+
+
 def evaluation_tables(results: Sequence[Mapping[str, Any]], qrels: Qrels) -> list[Table]:
-    """Return the results as tables. The main table has all measures, with a row for each run."""
+    """Return the results as tables. The main table has all measures, with a row for each run.
+
+    The chosen measures, with the limits of their intervals, replace the usual measures.
+    """
     share_columns = interval_columns(_SHARES)
+    # An official key has its column already.
+    chosen = [name for name in results[0].get("measures", ()) if name not in _SHARES]
+    further_columns = interval_columns(chosen) if "measures" in results[0] else list(measures.IR_MEASURES)
     rows = []
     for result in results:
         row = [result["run"]]
         for key in _SHARES:
             row += [result["official"][key], *result["intervals"][key]]
         row.append(result["official"][_COUNT])
-        row += [result["ir_measures"][name] for name in measures.IR_MEASURES]
+        if "measures" in result:
+            for name in chosen:
+                row += [result["measures"][name], *result["intervals"][name]]
+        else:
+            row += [result["ir_measures"][name] for name in measures.IR_MEASURES]
         rows.append(row)
     reference = _describe_reference(results, qrels)
     main_table = Table(
-        ["run", *share_columns, _COUNT, *measures.IR_MEASURES],
+        ["run", *share_columns, _COUNT, *further_columns],
         rows,
         title=f"{reference}; percent, with the limits of 95 % intervals; recall@k is a hit rate, R@k the share of the"
         " positives found",
-        percent_columns=(*share_columns, *measures.IR_MEASURES),
+        percent_columns=(*share_columns, *further_columns),
     )
     tables = [main_table]
     if "by" in results[0]:

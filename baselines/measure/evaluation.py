@@ -77,6 +77,7 @@ def measure_runs(
     groups: Groups | None = None,
     answer_ranks: Sequence[Ranks] = (),
     ties: str = LISTED,
+    chosen: Sequence[str] = (),
     with_holes: bool = False,
     copy_rule: CopyRule | None = None,
 ) -> Evaluation:
@@ -86,16 +87,18 @@ def measure_runs(
         groups: groups of the reference's queries, to measure each group, too.
         answer_ranks: for each run, the ranks of :func:`rank_answers`. Empty: answers are not measured.
         ties: the rule of :func:`baselines.measure.measures.measure_run` for equal scores.
+        chosen: names of :func:`baselines.measure.measure_names.resolve_measures`, which are also measured.
         with_holes: True to measure the effect of unjudged passages.
         copy_rule: the rule for near-duplicates (default: near-duplicates are not searched).
     """
     evaluation = Evaluation()
     for run_number, run in enumerate(runs):
         # Every step adds figures to the result, and the values of the queries as columns to the table.
-        result, table = measure_run(run, qrels, ties)
-        result["intervals"] = {name: list(interval) for name, interval in intervals_of_means(table).items()}
+        result, table = measure_run(run, qrels, ties, chosen)
+        intervals = intervals_of_means(table, chosen)
+        result["intervals"] = {name: list(interval) for name, interval in intervals.items()}
         if groups is not None:
-            result["by"] = measure_groups(table, groups)
+            result["by"] = measure_groups(table, groups, chosen)
         if answer_ranks:
             result["answers"] = answer_recall(answer_ranks[run_number])
             for name, ranks in rank_columns(answer_ranks[run_number], list(qrels.positives)).items():

@@ -76,34 +76,42 @@ def _group_order(group_name: str) -> tuple[bool, int, str]:
     return group_name == UNKNOWN, int(first_number[0]) if first_number else 0, group_name
 
 
-def measure_groups(table: pa.Table, groups: Groups) -> list[dict[str, Any]]:
-    """Return the number of queries of each group, and the mean and 95 % interval of the paper's measures, as fractions.
+def measure_groups(table: pa.Table, groups: Groups, chosen: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """Return the number of queries of each group, and the mean and 95 % interval of measures, as fractions.
 
-    ``table`` has the values of a run by query (:func:`baselines.measure.measures.measure_run`).
+    The measures are the paper's and ``chosen``. ``table`` has the values of a run by query
+    (:func:`baselines.measure.measures.measure_run`).
     """
+    names = _measures_of_groups(chosen)
     # Shape (queries, measures).
-    values = np.array([values_of(table, key) for key in PAPER.values()]).T
+    values = np.array([values_of(table, name) for name in names]).T
     rows = []
     for group_name, query_numbers in groups.items():
         group_values = values[query_numbers]
         row: dict[str, Any] = {"group": group_name, "queries": len(query_numbers)}
-        for column, key in enumerate(PAPER.values()):
-            row[key] = exact_mean(group_values[:, column].tolist())
+        for column, name in enumerate(names):
+            row[name] = exact_mean(group_values[:, column].tolist())
         intervals = [list(interval) for interval in of_means(group_values)]
-        row["intervals"] = dict(zip(PAPER.values(), intervals, strict=True))
+        row["intervals"] = dict(zip(names, intervals, strict=True))
         rows.append(row)
     return rows
 
 
+def _measures_of_groups(chosen: Iterable[str]) -> list[str]:
+    """Return the paper's measures and the chosen measures, each once."""
+    return list(dict.fromkeys([*PAPER.values(), *chosen]))
+
+
 def groups_text(results: Sequence[Mapping[str, Any]]) -> str:
     """Format the groups of all runs as a table."""
+    names = _measures_of_groups(results[0].get("measures", ()))
     rows = []
     for result in results:
         for group in result["by"]:
-            cells = [percent_with_interval(group[key], group["intervals"][key]) for key in PAPER.values()]
+            cells = [percent_with_interval(group[name], group["intervals"][name]) for name in names]
             rows.append([result["run"], group["group"], str(group["queries"]), *cells])
     title = "groups, percent, with 95 % intervals over the queries of the group"
-    return f"{title}\n" + text_table(["run", "group", "queries", *PAPER.values()], rows)
+    return f"{title}\n" + text_table(["run", "group", "queries", *names], rows)
 
 
 def percent_with_interval(share: float, interval: Sequence[float]) -> str:
@@ -114,13 +122,14 @@ def percent_with_interval(share: float, interval: Sequence[float]) -> str:
 
 def groups_table(results: Sequence[Mapping[str, Any]]) -> Table:
     """Return the groups of all runs as a table. Each measure has its mean, and the limits of its interval."""
-    share_columns = interval_columns(PAPER.values())
+    names = _measures_of_groups(results[0].get("measures", ()))
+    share_columns = interval_columns(names)
     rows = []
     for result in results:
         for group in result["by"]:
             row = [result["run"], group["group"], group["queries"]]
-            for key in PAPER.values():
-                row += [group[key], *group["intervals"][key]]
+            for name in names:
+                row += [group[name], *group["intervals"][name]]
             rows.append(row)
     return Table(
         ["run", "group", "queries", *share_columns],

@@ -27,4 +27,9 @@ Ties = Annotated[
 EXPECTED_TIES = "ties=expected"  # for options that need an order of the passages
 # For steps that need an order of the passages.
 OrderedTies = Annotated[Literal["listed", "id"], Help("order of equal scores: as listed in the run, or by passage id")]
+ChosenMeasures = Annotated[
+    Sequence[str],
+    Placeholder("NAME"),
+    Help("measures for the second table, such as nDCG@20 P@5"),
+]
 ValuesFile = Annotated[Path, Placeholder("FILE.parquet"), Help("write the values of every query")]

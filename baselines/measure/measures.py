@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as types
 
+from baselines.measure.ir_measure_names import compute_measures, parse_measures
 from baselines.measure.qrels import Qrels
 from baselines.measure.ties import (
     EXPECTED,
@@ -102,17 +103,15 @@ def per_query(
     ``names`` are in the notation of ir-measures. ``judged`` has the grades of positives and negatives, for measures
     that use judged negatives (default: the positives).
     """
-    import ir_measures
-    import pytrec_eval  # noqa: F401 (ir_measures computes these measures only with it, and hides its absence)
-
-    names_by_measure = {ir_measures.parse_measure(name): name for name in names}
+    measures_by_name = parse_measures(names)
     row_numbers = {query_id: row for row, query_id in enumerate(qrels.positives)}
-    by_query = {name: [0.0] * len(row_numbers) for name in names}
+    # Two names, for example RR@5 and MRR@5, can mean the same measure.
+    values_by_measure = {measure: [0.0] * len(row_numbers) for measure in measures_by_name.values()}
     scores = _falling_scores(rankings, row_numbers)
     if scores:  # ir-measures fails on an empty run
-        for metric in ir_measures.iter_calc(list(names_by_measure), judged or qrels.positives, scores):
-            by_query[names_by_measure[metric.measure]][row_numbers[metric.query_id]] = float(metric.value)
-    return by_query
+        for metric in compute_measures(list(values_by_measure), judged or qrels.positives, scores):
+            values_by_measure[metric.measure][row_numbers[metric.query_id]] = float(metric.value)
+    return {name: list(values_by_measure[measure]) for name, measure in measures_by_name.items()}
 
 
 def _falling_scores(rankings: Rankings, query_ids: Iterable[str]) -> dict[str, dict[str, float]]:
@@ -145,6 +144,24 @@ def reciprocal_ranks_by_query(rankings: Rankings, qrels: Qrels) -> list[float]:
     return [reciprocal_rank(rank) for rank in first_ranks(rankings, qrels)]
 
 
+def chosen_by_query(run: Run, qrels: Qrels, names: Iterable[str], ties: str) -> dict[str, list[float]]:
+    """Return the values of further measures of :func:`.measure_names.resolve_measures` for every reference query.
+
+    Grades are used where a measure has a use for them, as in ir-measures: gains of nDCG, and P(rel=2)@5. Otherwise, a
+    passage is positive from grade 1 on. Passages of grade 0 or less are judged negatives.
+    """
+    chosen_names = list(names)
+    if ties != EXPECTED:
+        return per_query(run.rankings, qrels, chosen_names, qrels.judged())
+    by_query: dict[str, list[float]] = {name: [] for name in chosen_names}
+    for query_id, positives in qrels.positives.items():
+        unique_ranking, scores = without_repeats(run.rankings.get(query_id, []), run.scores.get(query_id, np.empty(0)))
+        blocks = positive_blocks(unique_ranking, scores, positives)
+        for name, values in by_query.items():
+            values.append(expected_measure(name, blocks, positives))
+    return by_query
+
+
 def measure_expected(run: Run, qrels: Qrels) -> tuple[dict[str, dict[str, float]], dict[str, list[float]]]:
     """Return the form of :func:`measure_rankings` for expectations over all orders of ties (:mod:`.ties`).
 
@@ -171,8 +188,13 @@ def measure_expected(run: Run, qrels: Qrels) -> tuple[dict[str, dict[str, float]
     return means, {"RR@10": official_values["MRR@10"]} | by_query | official_values
 
 
-def measure_run(run: Run, qrels: Qrels, ties: str = LISTED) -> tuple[dict[str, Any], pa.Table]:
+def measure_run(
+    run: Run, qrels: Qrels, ties: str = LISTED, chosen: Sequence[str] = ()
+) -> tuple[dict[str, Any], pa.Table]:
     """Measure one run. Returns (means, table of the values by query).
+
+    ``chosen`` are names of :func:`.measure_names.resolve_measures`. The means have them under ``measures``, unless
+    ``chosen`` is empty, and the table as columns.
 
     The means have ``run`` (path), ``queries`` (number of reference queries, the denominator of every mean), ``ties``
     (the rule, and the number of queries with ties around a positive passage), ``official`` and ``ir_measures``. The
@@ -195,6 +217,9 @@ def measure_run(run: Run, qrels: Qrels, ties: str = LISTED) -> tuple[dict[str, A
         means, by_query = measure_expected(run, qrels)
     else:
         means, by_query = measure_rankings(run.rankings, qrels)
+    further_names = [name for name in chosen if name not in by_query and name not in PAPER.values()]
+    if further_names:
+        by_query = by_query | chosen_by_query(run, qrels, further_names, ties)
 
     columns = {
         "run": pa.array([str(run.path)] * query_count, pa.string()),
@@ -209,7 +234,10 @@ def measure_run(run: Run, qrels: Qrels, ties: str = LISTED) -> tuple[dict[str, A
         "queries": query_count,
         "ties": {"rule": ties, "queries": tied_count},
     }
-    return result | means, pa.table(columns)
+    table = pa.table(columns)
+    if chosen:
+        means["measures"] = {name: exact_mean(values_of(table, name).tolist()) for name in chosen}
+    return result | means, table
 
 
 def _expect_shared_queries(run: Run, qrels: Qrels) -> None:

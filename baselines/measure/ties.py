@@ -12,7 +12,7 @@ Measures Efficiently in the Presence of Tied Scores" (ECIR 2008). A block holds 
 positive. s passages, R of them positive, are above the block. In a random order of the block,
 
 - the passage at each of the ranks s + 1 ... s + n is positive with probability r / n, and its expected grade is the
-  mean grade of the block. Sums over ranks (R@k, nDCG@k) follow from this.
+  mean grade of the block. Sums over ranks (R@k, P@k, nDCG@k) follow from this.
 - the passage at rank s + j is the block's first positive with probability C(n - j, r - 1) / C(n, r). RR@k needs only
   the first block with a positive. Success@k is 1 minus the probability that the first k - s passages of this block are
   negative, which is the product of (n - r - i) / (n - i) for i = 0 ... k - s - 1.
@@ -23,6 +23,7 @@ positive. s passages, R of them positive, are above the block. In a random order
 
 import bisect
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -37,6 +38,8 @@ from builders.store.runs import Run, best_first
 LISTED, BY_ID, EXPECTED = "listed", "id", "expected"
 # For tables; the default is not named.
 TIE_RULES = {BY_ID: "by passage id", EXPECTED: "means over all orders"}
+# The measures with formulas for expectations.
+_EXPECTED_FORM = re.compile(r"(Success|R|P|Precision|RR|MRR|nDCG)@\d+|AP|MAP")
 
 Values = npt.NDArray[Any]
 
@@ -206,8 +209,13 @@ def expected_average_precision(blocks: Sequence[TiedBlock], positive_count: int)
     return math.fsum(terms) / positive_count
 
 
+def has_expectation(name: str) -> bool:
+    """True if :func:`expected_measure` knows the measure."""
+    return _EXPECTED_FORM.fullmatch(name) is not None
+
+
 def expected_measure(name: str, blocks: Sequence[TiedBlock], positives: Mapping[str, int]) -> float:
-    """Return the expectation of a measure in the notation of ir-measures: Success@k, R@k, nDCG@k or AP.
+    """Return the expectation of a measure in ir-measures' notation: Success@k, R@k, P@k, RR@k, MRR@k, nDCG@k or AP.
 
     ``blocks`` are those of :func:`positive_blocks`, and ``positives`` has the grades of the query's positives.
     """
@@ -216,6 +224,11 @@ def expected_measure(name: str, blocks: Sequence[TiedBlock], positives: Mapping[
         return expected_success(blocks, int(depth))
     if measure == "R":
         return expected_recall(blocks, int(depth), len(positives))
+    if measure in ("P", "Precision"):
+        # Precision counts the same positives as recall, but divides their number by k.
+        return expected_recall(blocks, int(depth), int(depth))
+    if measure in ("RR", "MRR"):
+        return expected_reciprocal_rank(blocks, int(depth))
     if measure == "nDCG":
         return expected_ndcg(blocks, int(depth), list(positives.values()))
     return expected_average_precision(blocks, len(positives))

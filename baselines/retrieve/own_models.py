@@ -21,6 +21,8 @@ ENCODER_EXPECTED = (
 )
 RERANKER_EXPECTED = "expected a function of a list of (query, passage), or an object with predict"
 
+SEARCHER_EXPECTED = "expected an object with search(queries, top_k)"
+
 
 class WrongOutput(Unfinished):
     """The wrong output of a user's model. Vectors of earlier calls are kept, so that a mended model goes on."""
@@ -159,6 +161,25 @@ def is_encoder(model: object) -> bool:
     """True for an object that encodes texts, also if it could score pairs by calling it."""
     can_encode = _has_method(model, "encode") or _has_method(model, "encode_query")
     return can_encode and not _has_method(model, "predict")
+
+
+def is_searcher(model: object) -> bool:
+    """True for a search engine, an object with ``search``.
+
+    Raises :class:`UsageError` for a class. Raises it also for an object with ``search`` and ``encode``, which could be
+    measured as a search engine or as an encoder.
+    """
+    if not _has_method(model, "search"):
+        return False
+    expect_instance(model, SEARCHER_EXPECTED)
+    for method_name in ("encode", "encode_query"):
+        if _has_method(model, method_name):
+            raise UsageError(
+                f"model: {name_of(model)} has search and {method_name}; to measure its search, pass an object with "
+                f"search alone, for example make_searcher(FUNCTION); to measure its vectors, pass the method "
+                f"{method_name}"
+            )
+    return True
 
 
 def expect_instance(model: object, expected: str) -> None:

@@ -44,7 +44,7 @@ def parse_words(spec: VerbSpec, words: Sequence[str]) -> dict[str, Any]:
     options = shell_options(spec)
     missing_flags = [option.flags[0] for option in options if option.required and option.name not in bound.arguments]
     if missing_flags:
-        raise UsageError(f"missing {', '.join(missing_flags)}")
+        raise UsageError(f"missing {', '.join(missing_flags)}{_word_order_hint(options, bound.arguments)}")
     # Convert and check the words by the project's own rules.
     arguments: dict[str, Any] = {}
     for option in options:
@@ -54,6 +54,16 @@ def parse_words(spec: VerbSpec, words: Sequence[str]) -> dict[str, Any]:
         elif shell_default:
             arguments[option.name] = from_text(option, shell_default.text, option.flags[0])
     return arguments
+
+
+def _word_order_hint(options: Sequence[Option], given_arguments: Mapping[str, Any]) -> str:
+    """Explain a missing argument that an option with several values has probably taken. Return "" otherwise."""
+    missing_words = [option.flags[0] for option in options if option.positional and option.name not in given_arguments]
+    for option in options:
+        takes_all_words = option.is_list and not option.positional and Use.REPEATED not in option.markers
+        if missing_words and takes_all_words and option.name in given_arguments:
+            return f"; {option.flags[0]} takes all words up to the next option, so name {missing_words[0]} before it"
+    return ""
 
 
 def _convert_words(option: Option, collected: Any) -> Any:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from baselines.hub.push import push_model
     from baselines.look.show import show_passages
     from baselines.measure.compare import compare_runs
-    from baselines.measure.error_steps import draw_errors, report_duplicates, report_holes, tally_errors
+    from baselines.measure.error_steps import draw_errors, report_duplicates, report_holes, report_stages, tally_errors
     from baselines.measure.evaluate import evaluate_runs
     from baselines.measure.fuse import fuse_runs
     from baselines.reproduce.reproduce_tables import reproduce_tables
@@ -78,6 +78,7 @@ __all__ = [
     "read_run",
     "report_duplicates",
     "report_holes",
+    "report_stages",
     "reproduce_tables",
     "rerank_run",
     "run_model",

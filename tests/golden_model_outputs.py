@@ -38,7 +38,14 @@ for split_name, split_questions in QUESTIONS.items():
 
 CPU = ("--device", "cpu", "--dtype", "fp32")
 # Values that differ between machines or versions, by key. `template` is the chat template of a library's default.
-VARYING = {"bytes": "BYTES", "seconds": "SECONDS", "rows_per_second": "RATE", "template": "TEMPLATE"}
+VARYING = {
+    "bytes": "BYTES",
+    "seconds": "SECONDS",
+    "rows_per_second": "RATE",
+    "template": "TEMPLATE",
+    "throughput": "THROUGHPUT",
+    "query_latency": "LATENCY",
+}
 WEIGHT_SCALE = 0.3  # large enough for scores that differ clearly between passages
 FLOATS_SHOWN = 4  # leading numbers of each embedding
 # Changes of every recipe, for a training of some seconds.

@@ -23,6 +23,7 @@ from tiny_kinds import write_language_model, write_multi_vector, write_sparse, w
 from tiny_models import write_cross, write_dual
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from baselines.core import run_costs
 from baselines.retrieve import rerankers, vector_index
 from builders.store.runs import Hit, read_run, write_run
 
@@ -109,6 +110,7 @@ def scoring_noted(scored: list[str], most: float = math.inf) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rerankers, "QUERIES_PER_FILE", 1)
         patch.setattr(rerankers, "score_groups", score_and_record)
+        patch.setattr(run_costs, "MEASURED_QUERIES", 0)  # no query is scored again to be timed
         yield
 
 
@@ -255,6 +257,16 @@ def ask(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ask:
 BEST = sorted(TEXTS, key=lambda text: (-len(text), text))
 
 
+def test_queries_at_an_endpoint_are_timed_during_the_run(ask: Ask, tmp_path: Path) -> None:
+    ranked_texts, server = ask(by_size, "--parallel", 2)
+    manifest = json.loads((tmp_path / "a.run.manifest.json").read_bytes())
+    query_count = len(ranked_texts)
+    assert manifest["query_latency"]["queries"] == query_count
+    assert manifest["query_latency"]["measured"] == "during the run, 2 queries at once"
+    assert manifest["throughput"]["pairs"]["texts"] == 6 * query_count
+    assert len(server.prompts) == query_count  # no query is sent again
+
+
 @pytest.mark.slow
 def test_a_model_behind_an_endpoint_orders_the_passages(world: Path, ask: Ask) -> None:
     ranked_texts, server = ask(by_size, "--prompt", "长的在前")
@@ -373,6 +385,14 @@ def test_an_interrupted_encoding_of_candidates_is_resumed(world: Path, tmp_path:
     assert (tmp_path / "a.run").read_bytes() == (tmp_path / "b.run").read_bytes()
 
 
+def content_without_times(path: Path) -> Any:
+    """Return a run's bytes, or a manifest without its times."""
+    if path.suffix != ".json":
+        return path.read_bytes()
+    manifest = json.loads(path.read_bytes())
+    return {key: value for key, value in manifest.items() if key not in run_costs.TIMED_KEYS}
+
+
 @pytest.mark.slow
 def test_two_killed_stages_end_in_the_same_bytes(world: Path, tmp_path: Path, loaded: Loaded) -> None:
     words = ["baselines", "run", world / "dual", "--release", world / "release", "--split", "train", "--top-k", 4]
@@ -380,16 +400,16 @@ def test_two_killed_stages_end_in_the_same_bytes(world: Path, tmp_path: Path, lo
     undisturbed = loaded.run(*words, tmp_path / "whole.run", at=10**9)
     points = int(re.findall(r"^\d+", undisturbed.stderr, re.M)[-1])
     outputs = [tmp_path / "whole.run", tmp_path / "whole.run.manifest.json"]
-    contents = {path: path.read_bytes() for path in outputs}
+    contents = {path: content_without_times(path) for path in outputs}
     for path in outputs:
         path.unlink()
     shutil.rmtree(tmp_path / "cache")
     for share in (0.2, 0.4, 0.6, 0.8, 0.9):  # a command that goes on has fewer points
         loaded.run(*words, tmp_path / "whole.run", at=int(points * share), code=-signal.SIGKILL)
         for path in outputs:
-            assert not path.exists() or path.read_bytes() == contents[path]
+            assert not path.exists() or content_without_times(path) == contents[path]
     loaded.run(*words, tmp_path / "whole.run")
-    assert {path: path.read_bytes() for path in outputs} == contents
+    assert {path: content_without_times(path) for path in outputs} == contents
 
 
 def test_two_stages_take_a_cross_encoder_too(world: Path, tmp_path: Path) -> None:

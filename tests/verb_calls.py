@@ -316,6 +316,10 @@ CALLS = (
     VerbCall("baselines errors holes", {"runs": RUNS, "release": RELEASE, "per_query": "values.parquet"}),
     VerbCall("baselines errors duplicates", {"runs": RUNS, "release": RELEASE, "list": "copies.jsonl"}),
     VerbCall(
+        "baselines errors stages",
+        {"first": RUNS[0], "second": RUNS[1], "release": RELEASE, "top_k": 1, "list": "failed.jsonl"},
+    ),
+    VerbCall(
         "baselines reproduce", {"table": [4], "row": "bm25", "release": RELEASE, "one_process": True, "out": "out"}
     ),
     VerbCall("baselines reproduce", {"table": [4], "release": RELEASE, "dry_run": True, "scratch": True}),

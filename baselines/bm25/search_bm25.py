@@ -84,6 +84,7 @@ def search_bm25(
 
     from baselines.bm25.bm25_index import IndexedTexts, InvertedIndex, search_columns
     from baselines.bm25.tokens import Analyzer
+    from baselines.core.run_costs import collect_costs, report_texts
     from baselines.core.run_manifest import describe_run, describe_search, manifest_path, write_manifest
     from baselines.measure.qrels import expect_main, read_queries
     from builders.core.files import check_file
@@ -168,8 +169,18 @@ def search_bm25(
         for block in blocks:
             hits |= block.hits()
         return Run.in_memory("bm25", hits, manifest)
-    line_count = write_columns(out, blocks, "bm25")
-    write_manifest(out, manifest, "bm25", len(query_rows), line_count)
+
+    def search_alone(query_text: str) -> list[Hit]:
+        return opened_index.search(text_analyzer(query_text), top_k)
+
+    if engine == "numba":
+        search_alone(query_rows[0][1])  # compiles the engine, which is not the speed of the search
+    with collect_costs() as costs:
+        with report_texts("queries", len(query_rows)):
+            line_count = write_columns(out, blocks, "bm25")
+        if call is not None:
+            costs.measure_queries(search_alone, dict(query_rows))
+    write_manifest(out, manifest, "bm25", len(query_rows), line_count, costs.to_json())
     written_files = [out, manifest_path(out)]
     if tune:
         written_files.append(_tuned_path(out))

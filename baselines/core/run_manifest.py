@@ -1,8 +1,9 @@
 """Write the manifest of a run (RUN.manifest.json), which records the run's settings and the tag of its lines."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from builders.core.files import kind_of, sha256_of, write_text
@@ -67,11 +68,17 @@ def manifest_path(out: Path) -> Path:
 
 
 def write_manifest(
-    out: Path, run_record: dict[str, Any], tag: str, query_count: int, line_count: int
+    out: Path,
+    run_record: dict[str, Any],
+    tag: str,
+    query_count: int,
+    line_count: int,
+    measured: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """Write the manifest next to the run ``out``, and return the manifest. A stream gets no manifest.
 
-    ``run_record`` is from :func:`describe_run`. ``tag`` is the last column of the run's lines.
+    ``run_record`` is from :func:`describe_run`. ``tag`` is the last column of the run's lines. ``measured`` has entries that
+    do not affect the run, for example of :meth:`.run_costs.RunCosts.to_json`.
     """
     manifest = {**run_record, "tag": tag}
     if kind_of(out):
@@ -83,5 +90,6 @@ def write_manifest(
         "queries": query_count,
         "lines": line_count,
     }
+    manifest.update(measured)
     write_text(manifest_path(out), json.dumps(manifest, ensure_ascii=False, indent=1) + "\n")
     return manifest

@@ -1,4 +1,4 @@
-"""The steps of `errors`: draw, tally, holes and duplicates."""
+"""The steps of `errors`: draw, tally, holes, duplicates and stages."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -13,6 +13,8 @@ from builders.text.ngram_options import NGRAM, SHARE, LowestJaccard, NgramLength
 # Section 3.5 draws 100 queries, and judges the five best passages of each.
 QUERIES = 100
 DEPTH = 5
+# The paper's first measure, MRR@10, reads ten passages.
+STAGE_DEPTH = 10
 
 
 @verb(formats=TABLE_FORMATS)
@@ -216,3 +218,67 @@ def report_duplicates(
     if list:
         evaluation.write_copies(list)
     return evaluation_report(evaluation.results, reference)
+
+
+@verb(formats=TABLE_FORMATS)
+def report_stages(
+    first: Annotated[RunPath, Use.POSITIONAL, Placeholder("RUN1"), Help("run of the first stage")],
+    second: Annotated[
+        RunPath, Use.POSITIONAL, Placeholder("RUN2"), Help("run of the second stage, which re-ranked RUN1")
+    ],
+    *,
+    release: ReleasePath | None = None,
+    qrels: QrelsFile | None = None,
+    split: AnySplit = "dev",
+    set: SetName = "main",
+    queries: QuestionConfig | None = None,
+    qrels_config: QrelsConfig | None = None,
+    ties: OrderedTies = "listed",
+    top_k: Annotated[AtLeastOne, Placeholder("K")] = STAGE_DEPTH,
+    list: Annotated[Path, Placeholder("FILE")] | None = None,
+) -> Report:
+    """Divide the failed queries of a two-stage search by the stage that failed.
+
+    A query fails if none of RUN2's 10 best passages is positive. The first stage never found a positive, at any rank of
+    RUN1, or the second stage ranked the positives of RUN1 too low, or it threw them out. The step prints the number of
+    failed queries with each reason, their share of the failed queries and of all queries, and Wilson intervals of 95 %.
+
+    If the manifests of the runs have the latency of a query, it is printed, too.
+
+    Args:
+        release: release with the reference judgments
+        split: split of the release
+        top_k: a query fails without a positive in the K best passages
+        list: write the failed queries, their reasons and the ranks of their best positives, as JSON lines
+
+    Returns:
+        The figures of each reason.
+
+    Raises:
+        InputError: a file or the release is wrong.
+
+    Examples:
+        python -m baselines errors stages --release DIR --split dev bm25.dev.run.gz ce.dev.run.gz
+        python -m baselines errors stages --qrels qrels.trec --top-k 50 --list failed.jsonl RUN1 RUN2
+    """
+    from baselines.measure.qrels import expect_one_reference
+    from baselines.measure.reference_source import ReferenceSource
+    from baselines.measure.stage_errors import find_stage_errors, stage_report, write_failed
+    from baselines.measure.ties import order_ties
+    from builders.core.files import check_file
+    from builders.store.runs import read_run
+
+    expect_one_reference(release, qrels)
+    if list is not None:
+        check_file(list)
+    source = ReferenceSource.of_options(
+        release=release, qrels=qrels, split=split, set_name=set, queries=queries, qrels_config=qrels_config
+    )
+    first_run = order_ties(read_run(first), ties)
+    second_run = order_ties(read_run(second), ties)
+    reference = source.read()
+    source.warn_of_origins([first_run, second_run], reference)
+    errors = find_stage_errors(first_run, second_run, reference, top_k)
+    if list is not None:
+        write_failed(list, errors.failed)
+    return stage_report(errors, (first_run, second_run), top_k)

@@ -21,6 +21,15 @@ class _RunFile(msgspec.Struct):
     bytes: int
 
 
+class _Latency(msgspec.Struct):
+    """The entry of :meth:`baselines.core.latency.Latency.to_json`."""
+
+    p50_ms: float
+    p95_ms: float
+    p99_ms: float
+    queries: int
+
+
 class RunRecord(msgspec.Struct):
     """The fields of a run's manifest that name its source (:func:`baselines.core.run_manifest.describe_search`).
 
@@ -29,12 +38,14 @@ class RunRecord(msgspec.Struct):
         split: the split of the queries.
         release: config -> fingerprint, for the config of the passages and the config of the queries.
         run: the file that the manifest describes, None for a run in memory.
+        query_latency: the latency of a query, None if it was not measured.
     """
 
     set: str = ""
     split: str = ""
     release: dict[str, str] = {}
     run: _RunFile | None = None
+    query_latency: _Latency | None = None
 
 
 def read_record(run: Run) -> RunRecord | None:

@@ -51,6 +51,14 @@ def of_means(
     return list(zip(lows.tolist(), highs.tolist(), strict=True))
 
 
+def wilson(count: int, total: int, level: float = LEVEL) -> Interval:
+    """Return Wilson's interval of the share ``count / total`` (1927). It is not empty if the share is 0 or 1."""
+    from scipy.stats import binomtest
+
+    limits = binomtest(count, total).proportion_ci(level, method="wilson")
+    return float(limits.low), float(limits.high)
+
+
 def _tail_quantiles(level: float) -> list[float]:
     """Return the probabilities below the two limits of an interval, for example 0.025 and 0.975 for the level 0.95."""
     return [(1 - level) / 2, (1 + level) / 2]

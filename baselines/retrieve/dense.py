@@ -7,7 +7,7 @@ The search itself is in :mod:`.exact_search`: engines propose candidates, and 64
 """
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from sentence_transformers import SentenceTransformer
 from baselines.core.passages import CachedPassages, Rows
 from baselines.core.settings import ModelSettings
 from baselines.retrieve.devices import dtype_of, move_model
-from baselines.retrieve.encoder import Halves, TextEncoder, encode_queries
+from baselines.retrieve.encoder import Halves, TextEncoder
 from baselines.retrieve.exact_search import exact_scores, nearest_with_ties
 from baselines.retrieve.index_files import VectorIndex
 from baselines.retrieve.model_kinds import expect_encoder
@@ -94,11 +94,9 @@ class DenseRetriever(Retriever):
     def pair_scores(self, index: VectorIndex, query_encodings: Halves, rows: Rows) -> Scores:
         return exact_scores(query_encodings, index, rows)
 
-    def search_index(
-        self, index: VectorIndex, passages: CachedPassages, query_texts: Sequence[str], top_k: int
+    def search_encodings(
+        self, index: VectorIndex, passages: CachedPassages, query_encodings: Halves, query_count: int, top_k: int
     ) -> Iterator[tuple[Rows, Scores]]:
-        query_encoder = self.encoder(self.work.devices[0], "query")
-        query_encodings = encode_queries(query_encoder, query_texts)
         return nearest_with_ties(index, query_encodings, passages, self.work.devices, top_k)
 
 

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from baselines.core.latency import MANIFEST_KEY
+from baselines.core.run_costs import CUT_KEY, THROUGHPUT_KEY
 from baselines.measure.evaluate import evaluate_runs
 from builders.core.errors import log
 from builders.core.results import Report, Table
+from builders.core.tables import format_percent
 from builders.store.layout import SETS
 from builders.store.reader import Release
 from builders.store.runs import Hit, Run, without_empty
@@ -112,6 +115,26 @@ def setting_lines(run_record: dict[str, Any], stages: Sequence[Line] = ()) -> li
     if "computed_in" in model:
         lines.append(("precision", model["computed_in"], ""))
     lines.extend(stages)
+    lines.extend(cost_lines(run_record))
+    return lines
+
+
+def cost_lines(manifest: Mapping[str, Any]) -> list[Line]:
+    """Return a line for each kind of cut texts, each throughput and the latency in a run's manifest."""
+    lines = []
+    for kind, counts in manifest.get(CUT_KEY, {}).items():
+        value = f"{format_percent(counts['share'])} %"
+        if "interval" in counts:
+            low, high = counts["interval"]
+            value += f" ({format_percent(low)} to {format_percent(high)})"
+        lines.append((f"{kind} cut", value, f"of {counts['read']:,} {kind}, by the model's length"))
+    for kind, step in manifest.get(THROUGHPUT_KEY, {}).items():
+        if step["texts_per_second"] is not None:
+            lines.append(("speed", f"{step['texts_per_second']:,.1f} {kind}/s", f"{step['texts']:,} {kind}"))
+    latency = manifest.get(MANIFEST_KEY)
+    if latency is not None:
+        value = ", ".join(f"{name} {latency[f'{name}_ms']:.1f} ms" for name in ("p50", "p95", "p99"))
+        lines.append(("query latency", value, f"{latency['queries']:,} queries, {latency['measured']}"))
     return lines
 
 

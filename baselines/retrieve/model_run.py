@@ -1,17 +1,19 @@
 """Search by a model: all passages, or the best passages of a run."""
 
-import time
 from pathlib import Path
 
+from baselines.core.run_costs import collect_costs
 from baselines.core.run_manifest import tag_of, write_manifest
 from baselines.core.settings import ModelOptions
 from baselines.measure.qrels import read_queries
+from baselines.retrieve.cut_texts import cut_json, cut_queries_and_passages
 from baselines.retrieve.devices import Work
 from baselines.retrieve.families import prepare_search
 from baselines.retrieve.model_files import shown_name
 from baselines.retrieve.model_report import ModelRun, SearchedSplit
 from baselines.retrieve.second_stage import rescore_run
 from builders.core.errors import InputError, log
+from builders.core.finished_outputs import is_kept
 from builders.store.layout import SETS
 from builders.store.runs import Run, best_first, read_run, write_run
 
@@ -45,13 +47,24 @@ def search_passages(
         top_k=top_k,
         index=index,
     )
-    ranked_hits = search.retriever.hits(release, configs.corpus, search.index_folder, queries, top_k)
-    if out is None:
-        hits_by_query = {query_id: best_first(hits) for query_id, hits in ranked_hits}
-        return ModelRun(Path(shown_name(model)), hits_by_query, manifest=search.record, searched_split=searched_split)
+    query_texts = [query_text for _, query_text in queries]
     tag = tag_of(search.record)
-    line_count = write_run(out, ranked_hits, tag=tag)
-    manifest = write_manifest(out, search.record, tag, len(queries), line_count)
+    with collect_costs() as costs:
+        passage_index = search.retriever.index(release, configs.corpus, search.index_folder)
+        open_search = search.retriever.open_search(release, configs.corpus, passage_index, top_k)
+        ranked_hits = zip((query_id for query_id, _ in queries), open_search.hits(query_texts), strict=True)
+        if out is None:
+            hits_by_query = {query_id: best_first(hits) for query_id, hits in ranked_hits}
+        else:
+            line_count = write_run(out, ranked_hits, tag=tag)
+        if is_kept(out):
+            costs.measure_queries(open_search.search_alone, dict(queries))
+    cut = cut_queries_and_passages(open_search.encoder.model, query_texts, open_search.passages)
+    measured = costs.to_json() | cut_json(cut)
+    if out is None:
+        manifest = search.record | measured
+        return ModelRun(Path(shown_name(model)), hits_by_query, manifest=manifest, searched_split=searched_split)
+    manifest = write_manifest(out, search.record, tag, len(queries), line_count, measured)
     log.info("%s: %d lines for %d queries; settings: %s.manifest.json", out, line_count, len(queries), out)
     return ModelRun(out, None, manifest=manifest, searched_split=searched_split)
 
@@ -72,7 +85,6 @@ def search_run(
     Write ``out`` and its manifest, unless ``out`` is None. Raises :class:`InputError`.
     """
     first_stage = read_run(first_run)
-    start_time = time.perf_counter()
     rescored = rescore_run(
         first_stage,
         model=model,
@@ -85,17 +97,17 @@ def search_run(
         out=out,
         index=index,
     )
-    seconds = time.perf_counter() - start_time
     stages = [
         ("first stage", first_stage.path.name, "0 passages encoded"),
-        ("second stage", f"top {top_k}", f"{rescored.cost}, {seconds:.1f} s"),
+        ("second stage", f"top {top_k}", f"{rescored.cost}, {rescored.seconds:.1f} s"),
     ]
     # A written run is read again on use, so that its hits need no memory.
     hits = rescored.run.hits if out is None else None
+    manifest = rescored.manifest | rescored.measured
     return ModelRun(
         rescored.run.path,
         hits,
-        manifest=rescored.manifest,
+        manifest=manifest,
         searched_split=searched_split,
         first_stage=first_stage,
         stages=stages,

@@ -27,7 +27,7 @@ from sentence_transformers import MultiVectorEncoder
 from sentence_transformers.util.similarity import maxsim
 
 from baselines.core.passages import CachedPassages, Rows
-from baselines.retrieve.encoder import EncoderSide, Halves, encode_queries
+from baselines.retrieve.encoder import EncoderSide, Halves
 from baselines.retrieve.exact_search import ERROR_PER_PRODUCT
 from baselines.retrieve.index_files import VectorIndex
 from baselines.retrieve.model_kinds import kind_of_model
@@ -94,24 +94,25 @@ class MultiVector(Retriever):
             scores[query_number, is_row] = _exact_scores(index, chunks, query_vectors, rows[query_number][is_row])
         return scores
 
-    def search_index(
-        self, index: VectorIndex, passages: CachedPassages, query_texts: Sequence[str], top_k: int
+    def search_encodings(
+        self, index: VectorIndex, passages: CachedPassages, query_encodings: list[Halves], query_count: int, top_k: int
     ) -> Iterator[tuple[Rows, Scores]]:
         device = self.work.devices[0]
         chunk_rows = index.manifest["shard_rows"]
-        query_encodings = encode_queries(self.encoder(device, "query"), query_texts)
         wide_queries = [torch.from_numpy(widen_embeddings(vectors)) for vectors in query_encodings]
 
         # Keep all passages that may be among the best, by the error bound of a 32-bit sum of products.
         summed_norms = np.array([float(vectors.norm(dim=1).sum()) for vectors in wide_queries])
         dimensions = query_encodings[0].shape[1]
         slack = _COMPARED_SCORES * dimensions * ERROR_PER_PRODUCT * summed_norms * index.longest
-        best = BestHits(len(query_texts), top_k, slack)
+        best = BestHits(query_count, top_k, slack)
 
         # Score all passages in 32 bits. Queries without tokens have no scores.
         with_tokens = [number for number, vectors in enumerate(query_encodings) if len(vectors)]
         scored_queries = [wide_queries[number] for number in with_tokens]
         chunks = _map_chunks(index)
+        if not scored_queries:
+            chunks = []
         token_count = sum(len(vectors) for vectors, _ in chunks)
         with show_progress(total=token_count, unit="token", label="search") as bar:
             for chunk_number, (vectors, ends) in enumerate(chunks):

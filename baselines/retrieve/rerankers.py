@@ -16,6 +16,7 @@ import abc
 import itertools
 import json
 import re
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ import numpy as np
 from sentence_transformers import CrossEncoder
 
 from baselines.core.passages import CachedPassages, open_passages
+from baselines.core.run_costs import preparing, report_query, report_texts
 from baselines.core.settings import NO_OPTIONS, ModelOptions, ModelSettings, Overrides
 from baselines.retrieve.devices import Work, move_model, over_devices
 from baselines.retrieve.encoder import CrossScorer, TextEncoder
@@ -103,8 +105,9 @@ class CrossEncoderReranker(OpenReranker):
 @LastResult
 def _open_scorer(reranker: CrossEncoderReranker, device: str) -> CrossScorer:
     """Return the re-ranker's scorer on a device. A process opens the model once."""
-    model = move_model(reranker.open_model(), device, reranker.work.dtype)
-    return CrossScorer(model, tokens=reranker.work.batch_tokens, tokenizers=reranker.work.tokenizers)
+    with preparing():
+        model = move_model(reranker.open_model(), device, reranker.work.dtype)
+        return CrossScorer(model, tokens=reranker.work.batch_tokens, tokenizers=reranker.work.tokenizers)
 
 
 class LanguageModel(CrossEncoderReranker):
@@ -201,14 +204,18 @@ class ListwiseReranker(OpenReranker):
         for query_text, query_pairs in itertools.groupby(pairs, key=lambda pair: pair[0]):
             groups.append((query_text, [passage_text for _, passage_text in query_pairs]))
 
-        def sort_group(group: tuple[str, list[str]]) -> list[int]:
+        def sort_group(group: tuple[str, list[str]]) -> tuple[list[int], float]:
             query_text, passage_texts = group
-            return self._sort_passages(endpoint, query_text, passage_texts)
+            start_time = time.perf_counter()
+            order = self._sort_passages(endpoint, query_text, passage_texts)
+            return order, time.perf_counter() - start_time
 
         # Several queries are sorted at once. Their answers come in any order.
         orders: dict[int, list[int]] = {}
-        for group_number, order in in_daemon_threads(sort_group, groups, self.work.parallel):
+        for group_number, (order, seconds) in in_daemon_threads(sort_group, groups, self.work.parallel):
             orders[group_number] = order
+            # Queries are not sent again to be timed, because answers may cost money.
+            report_query(seconds, f"during the run, {self.work.parallel} queries at once")
             report_share(len(orders) / len(groups))
 
         # The first of n passages scores n, and the last scores 1.
@@ -343,13 +350,14 @@ def endpoint_work(parallel: int = 4) -> Work:
     return Work(("cpu",), "fp32", parallel=parallel)
 
 
-def _open_passages(job: PairJob) -> CachedPassages:
+def passages_of(job: PairJob) -> CachedPassages:
+    """Open the passages of a job."""
     return open_passages(open_release(job.release), job.corpus, split=job.split)
 
 
 def score_groups(job: PairJob, device: str, query_groups: Sequence[Group]) -> list[list[float]]:
     """Return the scores of each query's passages, in order. Raises :class:`InputError` for an unknown passage."""
-    passages = _open_passages(job)
+    passages = passages_of(job)
     passage_ids = list(itertools.chain.from_iterable(group_ids for _, group_ids in query_groups))
     rows = passages.rows(passage_ids)
     if (rows < 0).any():
@@ -370,12 +378,19 @@ def score_groups(job: PairJob, device: str, query_groups: Sequence[Group]) -> li
 
 
 def score_windows(
-    job: PairJob, query_groups: Sequence[Group], work_folder: Path, label: str, queries_per_file: int | None = None
+    job: PairJob,
+    query_groups: Sequence[Group],
+    work_folder: Path,
+    label: str,
+    queries_per_file: int | None = None,
+    *,
+    close_model: bool = True,
 ) -> list[list[float]]:
     """Call :func:`score_groups` on all devices of the job, for some queries at a time.
 
     The scores of ``queries_per_file`` queries (default: :data:`QUERIES_PER_FILE`) are saved in one file of
-    ``work_folder``. A folder serves only one combination of job, groups and ``queries_per_file``.
+    ``work_folder``. A folder serves only one combination of job, groups and ``queries_per_file``. Without
+    ``close_model``, the caller calls :func:`close_models` later.
     """
     queries_per_file = queries_per_file or QUERIES_PER_FILE
     tasks: list[_WindowTask] = []
@@ -391,12 +406,28 @@ def score_windows(
     results = over_devices(_score_window, tasks, job.reranker.work.devices)
     scores: list[list[float]] = []
     try:
-        with show_progress(total=pair_count, unit="pair", label=label, done=done_count) as bar:
+        with (
+            report_texts("pairs", pair_count - done_count),
+            show_progress(total=pair_count, unit="pair", label=label, done=done_count) as bar,
+        ):
             for window_scores in bar.follow(results, unscored_counts):
                 scores += window_scores
     finally:
-        _open_scorer.cache_clear()
+        if close_model:
+            close_models()
     return scores
+
+
+def close_models() -> None:
+    """Forget the model that :func:`score_windows` or :func:`opened_model` has opened in this thread."""
+    _open_scorer.cache_clear()
+
+
+def opened_model(job: PairJob) -> Any | None:
+    """Return the job's model on its first device, which is opened if necessary. None for a model behind an endpoint."""
+    if not isinstance(job.reranker, CrossEncoderReranker):
+        return None
+    return _open_scorer(job.reranker, job.reranker.work.devices[0]).model
 
 
 # A job, the file of the scores, and the queries of a window with their passages.
@@ -441,7 +472,7 @@ def query_similarities(job: PairJob, device: str, query_groups: Sequence[Group])
     The corpus must have every passage. A passage of several queries is encoded once.
     """
     query_encoder, passage_encoder = _open_encoders(job.reranker, device)
-    passages = _open_passages(job)
+    passages = passages_of(job)
     query_texts = [query_text for query_text, passage_ids in query_groups if passage_ids]
     if not query_texts:
         return [[] for _ in query_groups]

@@ -1,5 +1,6 @@
 """The verb `search`: search by embeddings."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -73,7 +74,7 @@ def search_vectors(
     from builders.core.hub import check_models
     from builders.store.layout import SETS
     from builders.store.reader import open_release
-    from builders.store.runs import Run, best_first, write_run
+    from builders.store.runs import Hit, Run, best_first, write_run
     from builders.store.verb_inputs import release_input
 
     if (model is None) == (queries is None):
@@ -102,6 +103,7 @@ def search_vectors(
 
     # Now the model libraries, whose import takes seconds.
     from baselines.core.passages import open_passages, sample_rows
+    from baselines.core.run_costs import ALONE, collect_costs, report_texts
     from baselines.core.run_manifest import describe_run, describe_search, manifest_path, write_manifest
     from baselines.measure.qrels import read_queries
     from baselines.retrieve.dense import encoding_model, expect_model
@@ -118,39 +120,55 @@ def search_vectors(
     if not query_rows:
         raise InputError(f"the split {split!r} has no queries", path=opened_release.path)
 
+    encoder = None
     if queries is not None:
         query_index = open_vectors(queries)
         query_index.check("queries", opened_release, configs.queries, split)
         fingerprint = query_index.manifest["model"]["fingerprint"]
         query_precision = query_index.precision
         expect_model(passage_vectors, query_index.path, fingerprint, query_precision)
-        query_vectors = query_index.all()
+        stored_vectors = query_index.all()
     else:
         assert model is not None
         # The queries are encoded on one device; `encode --queries` uses all devices.
         encoder = TextEncoder(encoding_model(model, passage_vectors, devices[0], dtype, revision), "query")
-        query_vectors = encode_queries(encoder, [text for _, text in query_rows])
         query_precision = dtype_of(dtype, devices[0])
 
-    # Search lazily: the hits of a query are computed when the run is written.
     corpus = open_passages(opened_release, configs.corpus)
     if sample:
         passage_vectors = replace(passage_vectors, chosen=sample_rows(opened_release, configs.corpus, sample))
-    nearest_rows = nearest_with_ties(passage_vectors, query_vectors, corpus, devices, top_k, engine or "")
-    query_ids = [query_id for query_id, _ in query_rows]
-    ranked_hits = zip(query_ids, name_hits(nearest_rows, corpus, top_k), strict=True)
+
+    def search_queries(numbers: Sequence[int]) -> Iterator[tuple[str, list[Hit]]]:
+        """Return the ids and the hits of some queries. The hits of a query are computed when they are read."""
+        if encoder is not None:
+            query_vectors = encode_queries(encoder, [query_rows[number][1] for number in numbers])
+        else:
+            query_vectors = stored_vectors[list(numbers)]
+        nearest_rows = nearest_with_ties(passage_vectors, query_vectors, corpus, devices, top_k, engine or "")
+        query_ids = [query_rows[number][0] for number in numbers]
+        return zip(query_ids, name_hits(nearest_rows, corpus, top_k), strict=True)
+
+    def search_alone(number: int) -> list[tuple[str, list[Hit]]]:
+        return list(search_queries([number]))
 
     # Describe the search in the run's manifest.
     precisions = {"passages": passage_vectors.precision, "queries": query_precision, "search": "fp32"}
     search_record = describe_search(opened_release, kind="dense", set_name=set, split=split, top_k=top_k)
     search_record |= {"index": "exact", "sample": sample, "precision": precisions}
     manifest = describe_run(passage_vectors.manifest["model"], search_record)
+    all_numbers = range(len(query_rows))
     if out is None:
-        hits_by_query = {query_id: best_first(hits) for query_id, hits in ranked_hits}
+        hits_by_query = {query_id: best_first(hits) for query_id, hits in search_queries(all_numbers)}
         return Run.in_memory("search", hits_by_query, manifest)
 
-    line_count = write_run(out, ranked_hits, tag=_TAG)
-    write_manifest(out, manifest, _TAG, len(query_rows), line_count)
+    with collect_costs() as costs:
+        with report_texts("queries", len(query_rows)):
+            line_count = write_run(out, search_queries(all_numbers), tag=_TAG)
+        if is_kept(out):
+            costs.measured = ALONE if encoder is not None else f"{ALONE}, without its encoding"
+            number_by_query = {query_id: number for number, (query_id, _) in enumerate(query_rows)}
+            costs.measure_queries(search_alone, number_by_query)
+    write_manifest(out, manifest, _TAG, len(query_rows), line_count, costs.to_json())
     record_finished(out, call, files=[out, manifest_path(out)])
     precision_text = ", ".join(f"{name} {precision}" for name, precision in precisions.items())
     log.info("%s: %d lines for %d queries; precision: %s", out, line_count, len(query_rows), precision_text)

@@ -2,16 +2,19 @@
 
 import contextlib
 import itertools
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from baselines.core.passages import open_passages
+from baselines.core.run_costs import collect_costs
 from baselines.core.run_manifest import describe_run, describe_search, tag_of, write_manifest
 from baselines.core.settings import ModelOptions, ModelSettings
 from baselines.measure.qrels import read_queries
 from baselines.retrieve import families, model_kinds, rerankers, vector_index
+from baselines.retrieve.cut_texts import CutTexts, cut_json, cut_pairs, cut_queries_and_passages
 from baselines.retrieve.devices import Work
 from baselines.retrieve.family_table import NO_FAMILY
 from baselines.retrieve.model_files import shown_name
@@ -19,12 +22,14 @@ from baselines.retrieve.reordering import expect_hits, reorder_passages
 from builders.core.cache import writable_cache
 from builders.core.errors import InputError, log
 from builders.core.files import real_path, sha256_of, temporary_folder
+from builders.core.finished_outputs import is_kept
 from builders.core.folders import key_of, work_beside
 from builders.store.layout import SETS
 from builders.store.reader import Release
 from builders.store.runs import Hit, Run, best_first, read_run, write_run
 
-Groups = Sequence[tuple[str, list[str]]]  # text of a query, ids of the passages to score
+Group = tuple[str, list[str]]  # text of a query, ids of the passages to score
+Groups = Sequence[Group]
 
 
 @dataclass(frozen=True)
@@ -35,11 +40,32 @@ class RescoredRun:
         run: the re-ranked run.
         manifest: the manifest of the run, or the model's record if no run was written.
         cost: the number of scored pairs or encoded passages, as text.
+        measured: entries of the manifest that do not affect the run: its costs, and the share of cut texts.
+        seconds: the time of the call, without the measurement of single queries and cut texts.
     """
 
     run: Run
     manifest: dict[str, Any]
     cost: str
+    measured: dict[str, Any]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class _Scores:
+    """The scores of a model.
+
+    Attributes:
+        scores: scores of each query's passages.
+        cost: the number of scored pairs or encoded passages, as text.
+        count_cut: counts the cut texts by the kind of text.
+        score_alone: scores the passages of one query. None for a model whose queries are timed during the run.
+    """
+
+    scores: list[list[float]]
+    cost: str
+    count_cut: Callable[[], dict[str, CutTexts]]
+    score_alone: Callable[[Group], object] | None
 
 
 @dataclass(frozen=True)
@@ -49,13 +75,15 @@ class _Scorer:
     Attributes:
         record: everything that affects the run.
         tag: last column of the run's lines.
-        score: a function of a work folder that returns (scores of each query's passages, the cost as text).
+        score: a function of a work folder that returns the scores. The model stays open.
+        close: a function that closes the model.
         options: further values on which the scores in the work folder depend.
     """
 
     record: dict[str, Any]
     tag: str
-    score: Callable[[Path], tuple[list[list[float]], str]]
+    score: Callable[[Path], _Scores]
+    close: Callable[[], None]
     options: list[Any]
 
 
@@ -82,6 +110,7 @@ def rescore_run(
         InputError: ``out`` is the run to re-rank, the run has an unknown query or passage, the model cannot be opened,
             or an option does not fit the kind of model.
     """
+    start_time = time.perf_counter()
     if isinstance(first_run, Run):
         first_path = first_run.path
         is_in_memory = first_run.is_in_memory
@@ -136,18 +165,29 @@ def rescore_run(
             "options": scorer.options,
         }
     )
-    with _open_work_folder(out, score_key) as folder:
-        scores, cost = scorer.score(folder)
-        hits = _reorder_rankings(rankings, scores)
-        if out is None:
-            hits_by_query = {query_id: best_first(query_hits) for query_id, query_hits in hits}
-            run = Run.in_memory(shown_name(model), hits_by_query, scorer.record)
-            return RescoredRun(run, scorer.record, cost)
-        line_count = write_run(out, hits, tag=scorer.tag)
-    manifest = write_manifest(out, scorer.record, scorer.tag, len(groups), line_count)
+    with _open_work_folder(out, score_key) as folder, collect_costs() as costs:
+        try:
+            scored = scorer.score(folder)
+            hits = _reorder_rankings(rankings, scored.scores)
+            if out is None:
+                hits_by_query = {query_id: best_first(query_hits) for query_id, query_hits in hits}
+            else:
+                line_count = write_run(out, hits, tag=scorer.tag)
+            seconds = time.perf_counter() - start_time
+            if is_kept(out) and scored.score_alone is not None:
+                group_by_query = dict(zip(rankings, groups, strict=True))
+                with_passages = {query_id: group for query_id, group in group_by_query.items() if group[1]}
+                costs.measure_queries(scored.score_alone, with_passages)
+            measured = costs.to_json() | cut_json(scored.count_cut())
+        finally:
+            scorer.close()
+    if out is None:
+        run = Run.in_memory(shown_name(model), hits_by_query, scorer.record)
+        return RescoredRun(run, scorer.record, scored.cost, measured, seconds)
+    manifest = write_manifest(out, scorer.record, scorer.tag, len(groups), line_count, measured)
     precision = manifest["model"].get("computed_in", "unknown (endpoint)")
-    log.info("%s: %d lines for %d queries; %s; precision: %s", out, line_count, len(groups), cost, precision)
-    return RescoredRun(Run(out), manifest, cost)
+    log.info("%s: %d lines for %d queries; %s; precision: %s", out, line_count, len(groups), scored.cost, precision)
+    return RescoredRun(Run(out), manifest, scored.cost, measured, seconds)
 
 
 def _distinct_passages(run: Run) -> dict[str, list[str]]:
@@ -188,15 +228,30 @@ def _vector_scorer(
     search: families.ModelSearch, release: Release, corpus: str, query_groups: Groups, first_stage: dict[str, Any]
 ) -> _Scorer:
     """Return the scorer of a model with vectors. Each distinct passage is encoded once."""
-    passage_count = len(set(itertools.chain.from_iterable(passage_ids for _, passage_ids in query_groups)))
+    id_lists = [passage_ids for _, passage_ids in query_groups]
+    all_passage_ids = list(dict.fromkeys(itertools.chain.from_iterable(id_lists)))
+    passage_count = len(all_passage_ids)
 
     # The work folder is not used, because the encodings are saved beside the index.
-    def score(_: Path) -> tuple[list[list[float]], str]:
-        scores, new_count = search.retriever.scores(release, corpus, search.index_folder, query_groups)
-        return scores, f"{passage_count:,} passages encoded, {new_count:,} of them now"
+    def score(_: Path) -> _Scores:
+        scorer, new_count = search.retriever.open_scorer(release, corpus, search.index_folder, id_lists)
+        scores = scorer.scores(query_groups)
+        cost = f"{passage_count:,} passages encoded, {new_count:,} of them now"
+
+        def count_cut() -> dict[str, CutTexts]:
+            if scorer.encoder is None:
+                return {}
+            query_texts = [query_text for query_text, _ in query_groups]
+            return cut_queries_and_passages(scorer.encoder.model, query_texts, scorer.passages, all_passage_ids)
+
+        return _Scores(scores, cost, count_cut, lambda group: scorer.scores([group]))
 
     run_record = search.record | first_stage | {"passages_encoded": passage_count}
-    return _Scorer(run_record, tag_of(run_record), score, options=[])
+    return _Scorer(run_record, tag_of(run_record), score, close=_close_nothing, options=[])
+
+
+def _close_nothing() -> None:
+    """Do nothing. A model with vectors is closed when nothing refers to the model."""
 
 
 def _pair_scorer(
@@ -210,12 +265,25 @@ def _pair_scorer(
     pair_count = sum(len(passage_ids) for _, passage_ids in query_groups)
     queries_per_file = rerankers.ENDPOINT_QUERIES_PER_FILE if kind == "listwise" else None
 
-    def score(folder: Path) -> tuple[list[list[float]], str]:
-        scores = rerankers.score_windows(job, query_groups, folder, "rerank", queries_per_file)
-        return scores, f"{pair_count:,} pairs scored"
+    def score_alone(group: Group) -> list[list[float]]:
+        return rerankers.score_groups(job, job.reranker.work.devices[0], [group])
+
+    def score(folder: Path) -> _Scores:
+        scores = rerankers.score_windows(job, query_groups, folder, "rerank", queries_per_file, close_model=False)
+        cost = f"{pair_count:,} pairs scored"
+
+        def count_cut() -> dict[str, CutTexts]:
+            model = rerankers.opened_model(job)
+            if model is None:
+                return {}
+            return {"pairs": cut_pairs(model, query_groups, rerankers.passages_of(job))}
+
+        # The queries of an endpoint are timed during the run.
+        is_timed_later = kind != "listwise"
+        return _Scores(scores, cost, count_cut, score_alone if is_timed_later else None)
 
     run_record = describe_run(job.reranker.result_inputs(), search_record | {"pairs_scored": pair_count})
-    return _Scorer(run_record, kind, score, options)
+    return _Scorer(run_record, kind, score, rerankers.close_models, options)
 
 
 @contextlib.contextmanager

@@ -30,7 +30,7 @@ from sentence_transformers.sparse_encoder.modules import SpladePooling
 from sentence_transformers.util import select_max_active_dims
 
 from baselines.core.passages import CachedPassages, Rows
-from baselines.retrieve.encoder import EncoderSide, encode_queries, unit_length
+from baselines.retrieve.encoder import EncoderSide, unit_length
 from baselines.retrieve.index_files import VectorIndex
 from baselines.retrieve.model_kinds import kind_of_model
 from baselines.retrieve.models import expect_no, finish_encoder, open_as
@@ -150,13 +150,12 @@ class SparseRetriever(Retriever):
                 scores[query, is_in_chunk[query]] = chunk_scores[query_rows - chunk_start]
         return scores
 
-    def search_index(
-        self, index: VectorIndex, passages: CachedPassages, query_texts: Sequence[str], top_k: int
+    def search_encodings(
+        self, index: VectorIndex, passages: CachedPassages, query_encodings: SparseVectors, query_count: int, top_k: int
     ) -> Iterator[tuple[Rows, Scores]]:
-        query_encoder = self.encoder(self.work.devices[0], "query")
-        query_numbers, dims, weights = encode_queries(query_encoder, query_texts)
-        query_limits = np.searchsorted(query_numbers, np.arange(len(query_texts) + 1))
-        best = BestHits(len(query_texts), top_k)
+        query_numbers, dims, weights = query_encodings
+        query_limits = np.searchsorted(query_numbers, np.arange(query_count + 1))
+        best = BestHits(query_count, top_k)
         chunk_rows = index.manifest["shard_rows"]
         with show_progress(total=len(passages), unit="passage", label="search") as bar:
             for chunk_number, chunk in enumerate(index.chunks):
@@ -164,11 +163,11 @@ class SparseRetriever(Retriever):
                 chunk_start = chunk_number * chunk_rows
                 sums = np.zeros(int(lists.rows.max(initial=-1)) + 1)
                 with bar.task(min(chunk_rows, len(passages) - chunk_start)):
-                    for query in range(len(query_texts)):
+                    for query in range(query_count):
                         of_query = slice(query_limits[query], query_limits[query + 1])
                         rows, scores = _score_chunk(lists, sums, dims[of_query], weights[of_query])
                         best.add(query, rows + chunk_start, scores)
-                        report_share((query + 1) / len(query_texts))
+                        report_share((query + 1) / query_count)
         return iter(best)
 
 

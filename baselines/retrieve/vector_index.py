@@ -11,6 +11,7 @@ import abc
 import contextlib
 import functools
 import importlib
+import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ import numpy.typing as npt
 from msgspec import structs
 
 from baselines.core.passages import CachedPassages, Rows, first_fault, open_passages
+from baselines.core.run_costs import preparing, report_texts
 from baselines.core.settings import ModelSettings
 from baselines.measure.qrels import read_queries
 from baselines.retrieve.devices import Work, move_model, over_devices
@@ -81,19 +83,20 @@ class Retriever(abc.ABC):
 
     @abc.abstractmethod
     def pair_scores(self, index: VectorIndex, query_encodings: Any, rows: Rows) -> npt.NDArray[Any]:
-        """Return the same scores as :meth:`search_index` for the given rows of an index, shape (queries, n).
+        """Return the same scores as :meth:`search_encodings` for the given rows of an index, shape (queries, n).
 
         ``query_encodings`` is the result of ``side.encode``. Row -1 and passages that a search never returns, for
         example passages without tokens, have the score -inf.
         """
 
     @abc.abstractmethod
-    def search_index(
-        self, index: VectorIndex, passages: CachedPassages, query_texts: Sequence[str], top_k: int
+    def search_encodings(
+        self, index: VectorIndex, passages: CachedPassages, query_encodings: Any, query_count: int, top_k: int
     ) -> Iterator[tuple[Rows, npt.NDArray[Any]]]:
         """Yield (rows, scores) of each query's ``top_k`` best passages and of passages that tie with the last.
 
-        The rows are unsorted. A query may have no passages. The caller rounds the scores to 32 bits.
+        ``query_encodings`` is the result of ``side.encode``. The rows are unsorted. A query may have no passages. The
+        caller rounds the scores to 32 bits.
         """
 
     def size(self, model: Any) -> dict[str, Any]:
@@ -203,9 +206,12 @@ class Retriever(abc.ABC):
                 is_finished = _note_of(task.path).exists()
                 rows_to_encode.append(0 if is_finished else len(task.rows))
             all_rows = sum(len(task.rows) for task in tasks)
-            finished_rows = all_rows - sum(rows_to_encode)
+            new_rows = sum(rows_to_encode)
             encoded_chunks = over_devices(_encode_chunk, tasks, self.work.devices)
-            with show_progress(total=all_rows, unit="row", label="encode", done=finished_rows) as bar:
+            with (
+                report_texts("passages", new_rows),
+                show_progress(total=all_rows, unit="row", label="encode", done=all_rows - new_rows) as bar,
+            ):
                 for chunk_files in bar.follow(encoded_chunks, rows_to_encode):
                     files += chunk_files
         finally:  # also after an error, because the model's files may change before the next call
@@ -257,22 +263,25 @@ class Retriever(abc.ABC):
         ``index_folder`` and from the indexes in the directory ``index_folder.parts``. New encodings are written to this
         directory.
         """
-        # Make a matrix of passage rows with one line per group. The row -1 fills up the lines of shorter groups.
-        passages = open_passages(release, config)
-        group_sizes = np.array([len(passage_ids) for _, passage_ids in groups], np.int64)
-        is_passage = np.arange(group_sizes.max(initial=0)) < group_sizes[:, None]
-        all_passage_ids: list[str] = []
-        for _, passage_ids in groups:
-            all_passage_ids.extend(passage_ids)
-        unscored_rows = np.full(is_passage.shape, -1)
-        unscored_rows[is_passage] = passages.rows(all_passage_ids)
+        scorer, new_count = self.open_scorer(release, config, index_folder, [ids for _, ids in groups])
+        return scorer.scores(groups), new_count
 
+    def open_scorer(
+        self, release: Release, config: str, index_folder: Path, passage_ids: Iterable[Sequence[str]]
+    ) -> tuple["PassageScorer", int]:
+        """Encode the passages that no index has. Return (scorer of these passages, number of passages encoded now).
+
+        The arguments are those of :meth:`scores`.
+        """
         # Find the passages that no index has, and encode these passages.
+        passages = open_passages(release, config)
+        all_passage_ids = list(itertools.chain.from_iterable(passage_ids))
+        wanted_rows = np.unique(np.asarray(passages.rows(all_passage_ids), np.int64))
         parts_folder = _parts_of(index_folder)
         index_folders = [index_folder, *sorted(parts_folder.glob("*"))]
         parts = [(index, _rows_of(index)) for index in self._intact_indexes(index_folders, release, config)]
         stored_rows = np.concatenate([[-1], *(rows for _, rows in parts)])
-        new_rows = np.setdiff1d(np.unique(unscored_rows[is_passage]), stored_rows)
+        new_rows = np.setdiff1d(wanted_rows, stored_rows)
         if len(new_rows):
             parts_folder.mkdir(exist_ok=True)
             chosen_rows = new_rows.tolist()
@@ -280,22 +289,8 @@ class Retriever(abc.ABC):
             part_path = parts_folder / key_of(chosen_rows)
             index = self.index(release, config, part_path, chunk_rows=chunk_rows, chosen_rows=chosen_rows)
             parts.append((index, new_rows))
-
-        # Score each passage by the first index that has it.
-        scores = np.full(is_passage.shape, -np.inf, np.float32)
-        queries = None
-        if parts:
-            query_encoder = self.encoder(self.work.devices[0], "query")
-            queries = encode_queries(query_encoder, [query_text for query_text, _ in groups])
-        for index, rows in parts:
-            positions, is_in_index = _find_rows(rows, unscored_rows)
-            rows_in_index = np.where(is_in_index, positions, -1)
-            scores[is_in_index] = self.pair_scores(index, queries, rows_in_index)[is_in_index]
-            unscored_rows[is_in_index] = -1  # other parts may have the same passage
-        group_scores = []
-        for line, group_size in zip(scores, group_sizes, strict=True):
-            group_scores.append([_shortest_decimal(score) for score in line[:group_size]])
-        return group_scores, len(new_rows)
+        encoder = self.encoder(self.work.devices[0], "query") if parts else None
+        return PassageScorer(self, passages, parts, encoder), len(new_rows)
 
     def _intact_indexes(self, index_folders: Iterable[Path], release: Release, config: str) -> Iterator[VectorIndex]:
         """Yield the intact indexes of this model and corpus. A damaged index is skipped, with a warning."""
@@ -320,9 +315,13 @@ class Retriever(abc.ABC):
 
         ``index`` is the result of :meth:`index` for ``release`` and ``config``. ``query_texts`` have no prompt.
         """
-        passages = open_passages(release, config)
         if query_texts:
-            yield from name_hits(self.search_index(index, passages, query_texts, top_k), passages, top_k)
+            yield from self.open_search(release, config, index, top_k).hits(query_texts)
+
+    def open_search(self, release: Release, config: str, index: VectorIndex, top_k: int) -> "OpenSearch":
+        """Open the model to search an index of :meth:`index`."""
+        passages = open_passages(release, config)
+        return OpenSearch(self, index, passages, self.encoder(self.work.devices[0], "query"), top_k)
 
     def hits(
         self, release: Release, config: str, index_folder: Path, queries: Sequence[tuple[str, str]], top_k: int
@@ -332,6 +331,80 @@ class Retriever(abc.ABC):
         query_texts = [query_text for _, query_text in queries]
         index = self.index(release, config, index_folder)
         return zip(query_ids, self.search(release, config, index, query_texts, top_k), strict=True)
+
+
+@dataclass(frozen=True)
+class OpenSearch:
+    """A model and an index that are open for queries.
+
+    ``encoder`` is the model's query encoder. ``top_k`` is the number of passages per query.
+    """
+
+    retriever: Retriever
+    index: VectorIndex
+    passages: CachedPassages
+    encoder: Any
+    top_k: int
+
+    def hits(self, query_texts: Sequence[str]) -> Iterator[list[Hit]]:
+        """Yield the best passages of each query, by falling score, then by corpus id. There is at least one query."""
+        with report_texts("queries", len(query_texts)):
+            query_encodings = encode_queries(self.encoder, query_texts)
+            rows_and_scores = self.retriever.search_encodings(
+                self.index, self.passages, query_encodings, len(query_texts), self.top_k
+            )
+            yield from name_hits(rows_and_scores, self.passages, self.top_k)
+
+    def search_alone(self, query_text: str) -> list[Hit]:
+        """Return the best passages of one query."""
+        (best_hits,) = self.hits([query_text])
+        return best_hits
+
+
+@dataclass(frozen=True)
+class PassageScorer:
+    """A model and encoded passages that are open to score queries with some of these passages.
+
+    Attributes:
+        parts: the indexes with the passages, and the rows of the corpus in each index.
+        encoder: the model's query encoder. None if there are no passages.
+    """
+
+    retriever: Retriever
+    passages: CachedPassages
+    parts: Sequence[tuple[VectorIndex, Rows]]
+    encoder: Any | None
+
+    def scores(self, groups: Sequence[tuple[str, Sequence[str]]]) -> list[list[float]]:
+        """Return the scores of each group's passages, see :meth:`Retriever.scores`."""
+        with report_texts("queries", len(groups)):
+            return self._score_groups(groups)
+
+    def _score_groups(self, groups: Sequence[tuple[str, Sequence[str]]]) -> list[list[float]]:
+        # Make a matrix of passage rows with one line per group. The row -1 fills up the lines of shorter groups.
+        group_sizes = np.array([len(passage_ids) for _, passage_ids in groups], np.int64)
+        is_passage = np.arange(group_sizes.max(initial=0)) < group_sizes[:, None]
+        all_passage_ids: list[str] = []
+        for _, passage_ids in groups:
+            all_passage_ids.extend(passage_ids)
+        unscored_rows = np.full(is_passage.shape, -1)
+        unscored_rows[is_passage] = self.passages.rows(all_passage_ids)
+
+        # Score each passage by the first index that has it.
+        scores = np.full(is_passage.shape, -np.inf, np.float32)
+        query_encodings = None
+        if self.encoder is not None:
+            query_encodings = encode_queries(self.encoder, [query_text for query_text, _ in groups])
+        for index, rows in self.parts:
+            positions, is_in_index = _find_rows(rows, unscored_rows)
+            rows_in_index = np.where(is_in_index, positions, -1)
+            part_scores = self.retriever.pair_scores(index, query_encodings, rows_in_index)
+            scores[is_in_index] = part_scores[is_in_index]
+            unscored_rows[is_in_index] = -1  # other parts may have the same passage
+        group_scores = []
+        for line, group_size in zip(scores, group_sizes, strict=True):
+            group_scores.append([_shortest_decimal(score) for score in line[:group_size]])
+        return group_scores
 
 
 # Module and class of the retriever for each kind of model. The modules import PyTorch, so they are imported on use.
@@ -476,7 +549,8 @@ def _note_of(chunk_path: Path) -> Path:
 
 @LastResult
 def _encoder_of(retriever: Retriever, device: str, task: str) -> Any:
-    return retriever.encoder(device, task)
+    with preparing():
+        return retriever.encoder(device, task)
 
 
 def _save_array(folder: Path, file_name: str, array: npt.NDArray[Any]) -> IndexFile:

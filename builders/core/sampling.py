@@ -22,12 +22,17 @@ def draw_sample(ids: Iterable[str], size: int, seed: int | str) -> set[str]:
     The ids with the smallest SHA-256 of seed and id are drawn. With the same seed, a larger draw therefore contains
     every smaller draw, and adding or removing ids does not change the order of the other ids.
     """
+    return set(draw_in_order(ids, size, seed))
+
+
+def draw_in_order(ids: Iterable[str], size: int, seed: int | str) -> list[str]:
+    """Return the ids of :func:`draw_sample`. A smaller draw is the beginning of a larger draw."""
     id_by_digest = {}
     for item_id in ids:
         seeded_id = f"{seed}\n{item_id}".encode("utf-8", "surrogatepass")
         id_by_digest[hashlib.sha256(seeded_id).digest()] = item_id
     smallest_digests = sorted(id_by_digest)[:size]
-    return {id_by_digest[digest] for digest in smallest_digests}
+    return [id_by_digest[digest] for digest in smallest_digests]
 
 
 def random_lots(ids: Iterable[str], seed: int, count: int) -> npt.NDArray[np.uint64]:

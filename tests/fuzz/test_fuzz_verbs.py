@@ -66,6 +66,7 @@ VERBS = {
     "show": "baselines show --release {here}/release {here}/dev.run",
     "errors holes": "baselines errors holes --release {here}/release {here}/dev.run",
     "errors duplicates": "baselines errors duplicates --release {here}/release {here}/dev.run",
+    "errors stages": "baselines errors stages --release {here}/release {here}/dev.run {here}/other.run",
     "errors draw": "baselines errors draw --release {here}/release --top-k 3 --sample 1 --format json {here}/dev.run",
     "encode": "baselines encode --release {here}/release --model {here}/dual --device cpu --out {here}/out",
     "search": "baselines search --release {here}/release --model {here}/dual --passages {here}/vectors --device cpu"

@@ -118,6 +118,10 @@ COLUMNS: dict[str, dict[str, Any]] = {
     "ids": {
         "_id": _TEXT,
     },
+    "original-ids": {
+        "original-id": _TEXT,
+        "_id": _TEXT,
+    },
     "queries": {
         "_id": _TEXT,
         "text": _TEXT,
@@ -191,6 +195,11 @@ CONFIGS: dict[str, Declaration] = {
         columns="answers",
         splits=("train", "dev", "test"),
         description="People's answers to the queries, the type of each query and where it was asked",
+    ),
+    "original-ids": Declaration(
+        columns="original-ids",
+        splits=("corpus", "queries"),
+        description="Ids of the passages and queries in the files that the release was made from, and their MD5 ids",
     ),
     "cmedqa-corpus": Declaration(
         columns="corpus",

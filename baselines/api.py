@@ -30,8 +30,10 @@ from builders.core.results import Report
 from builders.core.verbs import verb_spec
 from builders.store import reader, runs
 from builders.store.layout import SETS
-from builders.store.names import SET_NAMES
-from builders.store.release_options import AnySplit, ReleasePath, RunPath
+from builders.store.names import QUESTION_CONFIGS, SET_NAMES
+from builders.store.original_runs import translate_run
+from builders.store.own_queries import OwnQueries, open_queries
+from builders.store.release_options import AnySplit, QueriesFile, ReleasePath, RunPath
 from builders.store.run_objects import is_run_object, run_of
 from builders.store.runs import Hit, Run, best_first, write_ranked_hits
 
@@ -40,12 +42,13 @@ if TYPE_CHECKING:
 
     AnyRelease: TypeAlias = reader.Release | str | Path
     AnyRun: TypeAlias = Any  # a Run, a file, a dictionary or a data frame
+    AnyQueries: TypeAlias = Any  # a dictionary, a file, or the name of a config
     AnyPath: TypeAlias = str | Path
 else:
-    AnyRelease, AnyRun, AnyPath = ReleasePath, RunPath, Path
+    AnyRelease, AnyRun, AnyQueries, AnyPath = ReleasePath, RunPath, QueriesFile, Path
 
 # Endings of files of runs. A missing file with such a name is no model.
-_RUN_ENDINGS = (".run", ".trec", ".gz", ".json", ".txt", ".tsv", ".res")
+_RUN_ENDINGS = (".run", ".trec", ".gz", ".json", ".jsonl", ".txt", ".tsv", ".res", ".parquet")
 _TAG = "dureader_retrieval"
 _TOP_K = 50  # default number of passages per query
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")  # ORG/NAME
@@ -116,9 +119,11 @@ def _download_release(name: str, revision: str | None) -> Path:
 
 
 def read_run(run: AnyRun) -> Run:
-    """Read a run: a TREC file (gzipped or not), the official JSON of predictions, a dictionary or a data frame.
+    """Read a run: a file, a dictionary or a data frame.
 
-    Equal scores keep their order: the ranks of a file, or the order of the dictionary or the data frame.
+    A file may be a TREC run, the official JSON of predictions, BEIR's or mteb's results, MS MARCO's TSV or Parquet. The
+    content decides, whatever the name. Text may be gzipped. Equal scores keep their order: the ranks of a file, or the
+    order of the file, the dictionary or the data frame.
 
     Returns:
         The run, with ``hits``, ``rankings``, ``to_dict()`` and ``to_pandas()``.
@@ -154,7 +159,7 @@ def write_run(run: AnyRun, out: AnyPath, *, tag: str = _TAG) -> Path:
     return path
 
 
-@with_options_of(search_bm25, run_model, rerank_run, without=("set", "over", "again"))
+@with_options_of(search_bm25, run_model, rerank_run, without=("set", "over", "again", "queries_file"))
 def search(
     model: object,
     release: AnyRelease,
@@ -162,6 +167,7 @@ def search(
     *,
     top_k: TopK = _TOP_K,
     run: AnyRun | None = None,
+    queries: AnyQueries | None = None,
     query_prompt: str | None = None,
     passage_prompt: str | None = None,
     similarity: Literal["cosine", "dot"] | None = None,
@@ -180,6 +186,8 @@ def search(
         split: split of the queries.
         top_k: passages per query. With ``run``, further passages follow in their old order.
         run: the run to re-rank: a dictionary, a data frame, a file, or a :class:`Run`.
+        queries: questions to search by, in place of the split's: query id -> text, or a file of `--queries-file`. For
+            "bm25", also a config such as "duplicated".
         query_prompt, passage_prompt: text put before every query or passage.
         similarity: "cosine" or "dot" (default: the model's similarity, or cosine for your own function).
         batch_size: texts or pairs per call of your own model (default: 256), or queries per call of your own search
@@ -192,11 +200,16 @@ def search(
         InputError: the release, an option, the model or the model's output is wrong, or a library is not installed.
     """
     open_set = _open_set(release)
-    first_run = None if run is None else read_run(run)
+    first_run = None if run is None else translate_run(read_run(run), open_set)
     options |= {"query_prompt": query_prompt, "passage_prompt": passage_prompt, "similarity": similarity}
     options |= {"batch_size": batch_size, "index": Path(index) if index else None}
     # None means that an option is not used, so that models without this option can be searched.
     used_options = {name: value for name, value in options.items() if value is not None}
+    own_queries = None
+    if isinstance(queries, Path) and str(queries) in QUESTION_CONFIGS:
+        used_options["queries"] = str(queries)
+    elif queries is not None:
+        own_queries = open_queries(queries)
     try:
         if _is_searcher(model):
             if first_run is not None:
@@ -205,9 +218,11 @@ def search(
             # Equal scores keep the order of the engine.
             return {query_id: dict(hits) for query_id, hits in searcher_run.hits.items()}
         if isinstance(model, str | Path):
-            hits_by_query = _search_by_name(str(model), open_set, split, top_k, first_run, used_options)
+            hits_by_query = _search_by_name(str(model), open_set, split, top_k, first_run, used_options, own_queries)
         else:
-            hits_by_query = _search_by_object(model, open_set, split, top_k, first_run, **used_options)
+            hits_by_query = _search_by_object(
+                model, open_set, split, top_k, first_run, own_queries=own_queries, **used_options
+            )
     except ModuleNotFoundError as error:
         message = missing_library(error)
         if message:
@@ -258,7 +273,7 @@ def evaluate(
             options["top_k"] = top_k
         if options:
             raise UsageError(f"a run has no option {', '.join(sorted(options))}")
-        run = read_run(model)
+        run = translate_run(read_run(model), open_set)
         warn_of_origins([run], qrels, open_set, set_name=open_set.set, split=split)
     elif _is_searcher(model):
         used_options = {name: value for name, value in options.items() if value is not None}
@@ -356,10 +371,17 @@ def _open_set(release: AnyRelease) -> Release:
 
 
 def _search_by_name(
-    model: str, release: Release, split: str, top_k: int, first_run: Run | None, options: dict[str, Any]
+    model: str,
+    release: Release,
+    split: str,
+    top_k: int,
+    first_run: Run | None,
+    options: dict[str, Any],
+    own_queries: OwnQueries | None,
 ) -> dict[str, list[Hit]]:
     """Search by the verb `bm25` or `run`, or re-rank a run by the verb `rerank`."""
     arguments: dict[str, Any] = {"set": release.set, "split": split, "top_k": top_k} | options
+    arguments["queries_file"] = own_queries
     new_run: Run
     if first_run is not None:
         new_run = rerank_run(release, run=first_run, model=model, **arguments)
@@ -402,6 +424,7 @@ def _search_by_object(
     top_k: int,
     first_run: Run | None,
     *,
+    own_queries: OwnQueries | None = None,
     index: Path | None = None,
     batch_size: int | None = None,
     **options: Any,
@@ -422,7 +445,7 @@ def _search_by_object(
         model_kind = "encoder" if needs_vectors else "re-ranker"
         raise UsageError(f"an own {model_kind} has no option {', '.join(unknown_options)}")
     settings = OwnSettings(batch_size=batch_size, **options)
-    texts = SearchedTexts(release, release.set, split)
+    texts = SearchedTexts(release, release.set, split, own_queries)
     if first_run is None:
         return search_by_encoder(model, texts, settings, top_k=top_k, index=index)
     return rerank_by_object(model, first_run, texts, settings, top_k=top_k, index=index)

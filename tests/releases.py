@@ -122,6 +122,8 @@ def all_tables() -> dict[tuple[str, str], list[dict[str, Any]]]:
             rows["crosslingual-queries", split].append(english_row)
             english_columns = {"query_id": md5(english), "query": english, "query_zh": row["query"]}
             rows["crosslingual", split].append(row | english_columns)
+    rows["original-ids", "corpus"] = [{"original-id": "p0", "_id": md5(TEXTS[0])}]
+    rows["original-ids", "queries"] = [{"original-id": "q0", "_id": md5(QUESTIONS["train"][0])}]
     rows["train-similar", "train"] = rows["train", "train"][:1]
     rows["duplicated", "dev"] = rows["queries", "dev"][:1]
     rows["others", "dev"] = rows["queries", "dev"][1:]

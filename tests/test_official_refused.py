@@ -272,10 +272,14 @@ def test_corpus_queries_and_judgments_become_a_release(
 ) -> None:
     done = build(tmp_path / "out", *write_copy(tmp_path / "copy"))
     rows = rows_of(tmp_path / "out")
-    assert set(rows) == {("corpus", "corpus"), ("queries", "dev"), ("qrels", "dev"), ("dev", "dev")}
+    configs = {("corpus", "corpus"), ("queries", "dev"), ("qrels", "dev"), ("dev", "dev")}
+    assert set(rows) == configs | ({("original-ids", "queries")} if is_mteb else set())
     assert [row["text"] for row in rows["corpus", "corpus"]] == TEXTS[1:]
     assert rows["queries", "dev"] == [{"_id": DEV_IDS[0], "text": DEV_QUESTIONS[0]}]
-    assert rows["qrels", "dev"] == tables()["qrels", "dev"][:1]
+    judgments = tables()["qrels", "dev"][:1]
+    if is_mteb:  # a passage that was judged negative
+        judgments.append({"query-id": DEV_IDS[0], "corpus-id": PASSAGE_IDS[5], "score": 0})
+    assert rows["qrels", "dev"] == judgments
     assert "queries without a judgment (skipped): 1; " in done.stdout
     # Only the copy in mteb's format has these oddities.
     assert ("queries whose id in the copy is not the MD5 of the text: 1; q1" in done.stdout) == is_mteb
@@ -325,6 +329,6 @@ def test_what_is_no_copy_is_refused_with_its_reason(tmp_path: Path, hub_with_cop
     for name, message in (
         (C_MTEB, "the copy has corpus, queries; expected queries with passages, or corpus, queries and qrels"),
         ("no/body", "has no dataset no/body"),
-        (f"{MTEB}/nowhere", f"{MTEB} has no .jsonl, .jsonl.gz or .parquet file nowhere; set HF_ENDPOINT"),
+        (f"{MTEB}/nowhere", f"{MTEB} has no .jsonl, .tsv or .parquet file nowhere; set HF_ENDPOINT"),
     ):
         assert message in build_from_hub(hub_with_copies, tmp_path, name, code=1).stderr

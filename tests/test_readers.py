@@ -109,7 +109,7 @@ def test_chinese_text_in_gb18030_is_named_with_its_line(tmp_path: Path) -> None:
     [
         ("run", b'[{"query": "q"}]', "JSON list; expected 6 columns"),
         ("qrels", b'[{"query": "q"}]', "JSON list; expected TREC qrels"),
-        ("predictions", b'{"q": {"a": 1.0}}', "best first"),
+        ("predictions", b'{"q": {"a": [1.0]}}', "best first"),
         ("pairs", b"[\n" + JSON_PAIR + b"]", "JSON list; expected JSON lines"),
         ("negatives", NEGATIVES.replace(b", ", b",\n"), "found a JSON object that does not end in this line"),
         ("negatives", b"[\n" + NEGATIVES + b"]", "found a JSON list; write one value a line"),
@@ -228,8 +228,10 @@ def test_titles_and_grades_of_a_copy_are_counted(tmp_path: Path) -> None:
     (copy_folder / "queries.jsonl").write_text(json.dumps({"_id": "q", "text": "问"}))
     (copy_folder / "qrels" / "dev.jsonl").write_text("\n".join(map(json.dumps, judgments)))
     counts = build_copy([str(copy_folder)], tmp_path / "release")["copy"]["findings"]
+    assert counts["passages with a title (joined before the text)"] == 1
+    assert counts["judgments of dev with another grade than 1 (kept)"] == 1
+    counts = build_copy([str(copy_folder)], tmp_path / "dropped", titles="drop")["copy"]["findings"]
     assert counts["passages with a title (dropped)"] == 1
-    assert counts["judgments of dev with another grade than 1 (stored as 1)"] == 1
 
 
 @pytest.mark.parametrize("content", [BOM + RUN, RUN[:-1], b"\n\r\n" + RUN, BOM + RUN[:15] + BOM + RUN[15:]])

@@ -18,8 +18,8 @@ from baselines.measure.fusion import fuse_scores, scale_scores, tune_weights, we
 from baselines.measure.measures import official_figures
 from baselines.measure.qrels import Qrels, read_qrels, release_qrels
 from builders.core.errors import InputError, UsageError
-from builders.store import runs
 from builders.store.reader import open_release
+from builders.store.run_lines import TREC, parse_block, parse_lines
 from builders.store.runs import Run, read_run, write_run
 
 
@@ -72,10 +72,10 @@ _LINES = st.lists(_GOOD.map(" ".join) | st.lists(_FIELDS, max_size=7).map(" ".jo
 @given(lines=_LINES, end=st.sampled_from(["", "\n", "\n\n", " \n"]))
 def test_a_block_that_is_parsed_at_once_has_the_hits_of_its_lines(lines: list[str], end: str) -> None:
     block = ("\n".join(lines) + end).encode()
-    table = runs._parse_block(block)
+    table = parse_block(block)
     # Blocks that need a closer look are left to the slow way, line by line.
     if table:
-        assert table.equals(runs._parse_lines(block, Path("some.run"), 1))
+        assert table.equals(parse_lines(block, TREC, Path("some.run"), 1))
 
 
 def test_trec_lines_are_ordered_by_score_then_rank(tmp_path: Path) -> None:

@@ -150,7 +150,9 @@ INPUT = {
     "baselines evaluate --release R FOLDER": "FOLDER: cannot be read (Is a directory)",
     "baselines bm25 --release R --out FOLDER": "FOLDER: is a directory; expected the name of a file",
     "baselines evaluate --release R FILE": (
-        "FILE:1: expected 6 columns (query-id Q0 corpus-id rank score tag), found 1"
+        "FILE:1: expected 6 columns (query-id Q0 corpus-id rank score tag), found 1; a run may also be MS MARCO's TSV "
+        "(query-id, corpus-id, rank), Parquet, or JSON: {query id: {passage id: score}} or {query id: [passage ids, "
+        "best first]}"
     ),
     "builders official --archive MISSING --out O": (
         "MISSING: cannot be read (No such file or directory); expected a directory, a tar or a tar.gz"

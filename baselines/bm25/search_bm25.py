@@ -8,15 +8,24 @@ from baselines.core.model_options import NewRun, TopK
 from builders.core.errors import InputError, UsageError, log
 from builders.core.options import Again, AtLeastOne, Excludes, Needs, NotNegative, Placeholder, Share
 from builders.core.verbs import verb
-from builders.store.release_options import AnySplit, QuestionConfig, ReleasePath, SampleConfig, Seed, SetName
+from builders.store.release_options import (
+    AnySplit,
+    QueriesFile,
+    QuestionConfig,
+    ReleasePath,
+    SampleConfig,
+    Seed,
+    SetName,
+)
 
 if TYPE_CHECKING:
     from builders.store.runs import Run, RunColumns
 
 # Raise this number if the same call gives another run than before.
 RESULT_VERSION = 2
-# Options that change no run: threads share the work. An index, a server and its certificate are places.
-_UNCHANGING = ("threads", "index", "address", "ca_certs")
+# Options that change no run: threads share the work. An index, a server and its certificate are places. The content of
+# a file of queries is an input.
+_UNCHANGING = ("threads", "index", "address", "ca_certs", "queries_file")
 
 
 @verb()
@@ -28,6 +37,7 @@ def search_bm25(
     top_k: TopK = 50,
     set: SetName = "main",
     queries: QuestionConfig | None = None,
+    queries_file: Annotated[QueriesFile, Excludes("queries")] | None = None,
     sample: Annotated[SampleConfig, Needs("engine=numba")] | None = None,
     engine: Literal["numba", "elasticsearch"] = "numba",
     address: Annotated[str, Placeholder("URL"), Needs("engine=elasticsearch")] | None = None,
@@ -78,6 +88,7 @@ def search_bm25(
     Examples:
         python -m baselines bm25 --release build/sample --split dev --out build/runs/bm25.dev.run.gz --top-k 50
         python -m baselines bm25 --release DIR --out RUN --analyzer bigrams --stop-words drop --tune train
+        python -m baselines bm25 --release DIR --queries-file questions.txt --out RUN
         python -m baselines bm25 --release DIR --out RUN --engine elasticsearch --address http://localhost:9200 --k1 0.9
     """
     arguments = dict(locals())  # the parameters, before an import below adds a name
@@ -91,6 +102,7 @@ def search_bm25(
     from builders.core.finished_outputs import VerbCall, find_finished, is_kept, option_values, record_finished
     from builders.core.limits import usable_cores
     from builders.store.layout import SETS
+    from builders.store.own_queries import open_queries
     from builders.store.reader import open_release
     from builders.store.runs import Hit, Run, write_columns
     from builders.store.verb_inputs import release_input
@@ -103,10 +115,13 @@ def search_bm25(
     release = open_release(release)
     configs = SETS[set]
     query_config = expect_main(set, "--queries", queries) or configs.queries
-    query_rows = read_queries(release, split, query_config)
+    own_queries = None
+    if queries_file is not None:
+        own_queries = open_queries(queries_file)
+    query_rows = own_queries.rows if own_queries else read_queries(release, split, query_config)
     if not query_rows:
         raise InputError(f"has no queries in its split {split!r}", path=release.path)
-    if tune == split:
+    if tune == split and own_queries is None:
         raise UsageError(f"--tune {tune}: tuning on the searched questions inflates scores; name another split")
 
     # If an earlier call with the same input and options has written the run, nothing is searched.
@@ -115,7 +130,11 @@ def search_bm25(
         splits = [(configs.corpus, "corpus"), (query_config, split), (sample or "", "corpus")]
         if tune:
             splits += [(configs.queries, split), (configs.queries, tune), (configs.qrels, tune)]
-        inputs = {"release": release_input(release, splits)}
+        inputs = {}
+        if own_queries is not None:
+            splits.remove((query_config, split))
+            inputs["queries_file"] = own_queries.as_input()
+        inputs["release"] = release_input(release, splits)
         call = VerbCall("bm25", RESULT_VERSION, option_values(arguments, inputs, _UNCHANGING), inputs)
     finished = find_finished(out, call, again=again)
     if finished:
@@ -161,7 +180,15 @@ def search_bm25(
         "analyzer": text_analyzer.version,
         "max_chars": max_chars,
     }
-    search = describe_search(release, kind="bm25", set_name=set, split=split, top_k=top_k, queries=query_config)
+    search = describe_search(
+        release,
+        kind="bm25",
+        set_name=set,
+        split=split,
+        top_k=top_k,
+        queries=query_config,
+        own_queries=own_queries,
+    )
     search["sample"] = sample
     manifest = describe_run(model, search, packages=(engine, "numpy"))
     if out is None:

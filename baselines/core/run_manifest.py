@@ -10,6 +10,7 @@ from builders.core.files import kind_of, sha256_of, write_text
 from builders.core.folders import key_of
 from builders.core.version import VERSION
 from builders.store.layout import SETS
+from builders.store.own_queries import OwnQueries
 from builders.store.reader import Release
 
 NAME = "dureader_retrieval run"
@@ -33,13 +34,29 @@ def describe_run(model: dict[str, Any], search: dict[str, Any], packages: Sequen
 
 
 def describe_search(
-    release: Release, *, kind: str, set_name: str, split: str, top_k: int, queries: str = ""
+    release: Release,
+    *,
+    kind: str,
+    set_name: str,
+    split: str,
+    top_k: int,
+    queries: str = "",
+    own_queries: OwnQueries | None = None,
 ) -> dict[str, Any]:
     """Return the kind of model, the set, the split, the passages per query and the fingerprints of the release.
 
-    ``queries`` is the config of the queries (default: the set's).
+    ``queries`` is the config of the queries (default: the set's). With ``own_queries``, no split is searched.
     """
     configs = SETS[set_name]
+    if own_queries is not None:
+        return {
+            "kind": kind,
+            "set": set_name,
+            "split": "",
+            "top_k": top_k,
+            "own_queries": own_queries.describe(),
+            "release": {configs.corpus: release.fingerprint(configs.corpus, "corpus")},
+        }
     queries = queries or configs.queries
     return {
         "kind": kind,
@@ -77,8 +94,8 @@ def write_manifest(
 ) -> dict[str, Any]:
     """Write the manifest next to the run ``out``, and return the manifest. A stream gets no manifest.
 
-    ``run_record`` is from :func:`describe_run`. ``tag`` is the last column of the run's lines. ``measured`` has entries that
-    do not affect the run, for example of :meth:`.run_costs.RunCosts.to_json`.
+    ``run_record`` is from :func:`describe_run`. ``tag`` is the last column of the run's lines. ``measured`` has entries
+    that do not affect the run, for example of :meth:`.run_costs.RunCosts.to_json`.
     """
     manifest = {**run_record, "tag": tag}
     if kind_of(out):

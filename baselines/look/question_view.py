@@ -4,13 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from baselines.bm25.search_bm25 import search_bm25
 from baselines.look.excerpts import EXCERPT_SOURCE_CHARS, best_excerpt, describe_ranking, flag_terms, positives_of
 from baselines.measure.qrels import read_queries
 from baselines.measure.run_origin import expect_passages
 from builders.core.errors import InputError, make_visible
 from builders.core.results import Report, Table
 from builders.core.word_tokens import word_tokens
-from builders.store.layout import SETS
+from builders.store.layout import SETS, text_id
+from builders.store.own_queries import OwnQueries
 from builders.store.reader import Release
 from builders.store.runs import Run
 
@@ -26,7 +28,7 @@ class QuestionView:
     Attributes:
         question: id and text of the question.
         note: why this question was chosen, or "".
-        split: the split of the question.
+        split: the split of the question, or the name of the file of own queries; "" for a text of no split.
         runs: the runs. A run may have no passages for the question.
         top_k: number of passages of each run.
         texts: texts of the runs' best passages and of the positive passages, by id.
@@ -108,10 +110,8 @@ class QuestionView:
 
         query_id, query_text = self.question
         terms = set(word_tokens(query_text))
-        lines = [
-            style(make_visible(query_text), _HEAD),
-            f"question {make_visible(query_id)} of {self.split}{self.note}",
-        ]
+        source = f" of {self.split}" if self.split else ""
+        lines = [style(make_visible(query_text), _HEAD), f"question {make_visible(query_id)}{source}{self.note}"]
         unjudged = ", no judgments" if self.positives is None else ""
         for run in self.runs:
             counts = describe_ranking(run.rankings.get(query_id, []), self.positives)
@@ -153,18 +153,72 @@ class QuestionView:
 
 
 def view_question(
-    release: Release, runs: Sequence[Run], *, set_name: str, split: str, query: str | None, top_k: int
+    release: Release,
+    runs: Sequence[Run],
+    *,
+    set_name: str,
+    split: str,
+    query: str | None,
+    top_k: int,
+    own_queries: OwnQueries | None = None,
 ) -> QuestionView:
     """Return the question that ``query`` names, with the passages of each run.
 
-    Raises :class:`InputError` if there is no such question, or a passage is unknown.
+    ``own_queries`` are the queries of the runs, in place of the split's. Raises :class:`InputError` if there is no such
+    question, or a passage is unknown.
     """
+    questions, source = _read_questions(release, set_name, split, own_queries)
+    question, note = _choose_question(questions, runs, query, source, release)
+    judged_split = split if own_queries is None else ""
+    return _view(release, runs, question, note=note, source=source, set_name=set_name, split=judged_split, top_k=top_k)
+
+
+def search_question(
+    release: Release, query: str, *, set_name: str, split: str, top_k: int, own_queries: OwnQueries | None = None
+) -> QuestionView:
+    """Search by a question with BM25, and return the question with its passages.
+
+    ``query`` is the id or the text of a question of the split or of ``own_queries``, or any other text, which has no
+    judgments. Raises :class:`InputError` for an empty text.
+    """
+    questions, source = _read_questions(release, set_name, split, own_queries)
+    known_questions = [question for question in questions if query in question]
+    judged_split = split if known_questions and own_queries is None else ""
+    if known_questions:
+        question = known_questions[0]
+    else:
+        question = (text_id(query), query)
+        source = ""
+    query_id, text = question
+    run = search_bm25(release, set=set_name, top_k=top_k, queries_file=OwnQueries("query", {query_id: text}))
+    return _view(release, [run], question, note="", source=source, set_name=set_name, split=judged_split, top_k=top_k)
+
+
+def _read_questions(
+    release: Release, set_name: str, split: str, own_queries: OwnQueries | None
+) -> tuple[list[Question], str]:
+    """Return the questions of a split or of a file, and the name of their source."""
+    if own_queries is not None:
+        return own_queries.rows, own_queries.name
+    return read_queries(release, split, SETS[set_name].queries), split
+
+
+def _view(
+    release: Release,
+    runs: Sequence[Run],
+    question: Question,
+    *,
+    note: str,
+    source: str,
+    set_name: str,
+    split: str,
+    top_k: int,
+) -> QuestionView:
+    """Read the judgments and texts of a question. ``split`` is the split of the judgments, or "" for none."""
     configs = SETS[set_name]
-    questions = read_queries(release, split, configs.queries)
-    question, note = _choose_question(questions, runs, query, split, release)
     query_id, _ = question
     positives = None
-    judgments = positives_of(release, configs, split)
+    judgments = positives_of(release, configs, split) if split else None
     if judgments is not None:
         positives = judgments.get(query_id, set())
     # Read the texts of all passages that the view can print.
@@ -174,7 +228,7 @@ def view_question(
     texts = release.texts(configs.corpus, "corpus", shown_ids)
     for run in runs:
         expect_passages(run, run.rankings.get(query_id, [])[:top_k], texts, "corpus")
-    return QuestionView(question, note, split, runs, top_k, texts, positives)
+    return QuestionView(question, note, source, runs, top_k, texts, positives)
 
 
 def _choose_question(
@@ -194,5 +248,8 @@ def _choose_question(
             note = f" (the first of {len(candidates)} with {query} in them)"
         description = f"that has the id {query!r} or contains this text"
     if not candidates:
-        raise InputError(f"no question of {split!r} {description}", path=release.path)
+        problem = f"no question of {split!r} {description}"
+        if query is not None:
+            problem += "; without runs, `show --query TEXT` searches by any text"
+        raise InputError(problem, path=release.path)
     return candidates[0], note

@@ -13,7 +13,7 @@ from builders.core.errors import UsageError
 from builders.core.options import AtLeastOne, Between, Excludes, Help, Needs, NotNegativeInt, Placeholder, Use
 from builders.core.verbs import verb
 from builders.store.names import SAMPLE_RELEASE
-from builders.store.release_options import AnySplit, ReleasePath, RunPath, SetName
+from builders.store.release_options import AnySplit, QueriesFile, ReleasePath, RunPath, SetName
 
 if TYPE_CHECKING:
     from builders.core.results import Report
@@ -30,6 +30,7 @@ def show_passages(
     set: SetName = "main",
     split: AnySplit = "dev",
     query: Annotated[str, Placeholder("TEXT_OR_ID"), Excludes("serve")] | None = None,
+    queries_file: Annotated[QueriesFile, Excludes("serve")] | None = None,
     top_k: Annotated[AtLeastOne, Placeholder("K")] | None = None,
     chars: Annotated[int, Between(low=10), Placeholder("N"), Excludes("serve")] = 100,
     serve: bool = False,
@@ -45,9 +46,11 @@ def show_passages(
     """Show a question with the passages of each run, or serve a page.
 
     --query names a question by its id, its text or a part of its text. Without --query, the first question that every
-    run answers is shown. Positives are marked, and positives that are not among the shown passages follow with their
-    ranks. A passage longer than --chars characters is shown as an excerpt around the terms that passage and question
-    share. The terms are BM25's tokens. Terminals show terms in colour, unless NO_COLOR is set.
+    run answers is shown. Without runs, --query searches by BM25, and TEXT may be any text. --queries-file names the
+    queries of runs that were searched with --queries-file. Positives are marked, and positives that are not among the
+    shown passages follow with their ranks. A passage longer than --chars characters is shown as an excerpt around the
+    terms that passage and question share. The terms are BM25's tokens. Terminals show terms in colour, unless NO_COLOR
+    is set.
 
     --serve starts a page (Gradio) that searches the release. Each system has a column with ranks, scores, positives and
     shared terms. The query is a question of the split or any other text. The first column is BM25. --model adds a
@@ -58,7 +61,8 @@ def show_passages(
     Args:
         release: release to read
         split: split of the questions
-        query: question by its id, its text or a part of its text
+        query: question by its id, its text or a part of its text; without runs: any text, searched by BM25
+        queries_file: queries of the runs (JSON lines, TSV or text), in place of the split's
         top_k: passages of each run (default: 3) or column (default: 10)
         chars: characters of an excerpt
         serve: serve the search page until Ctrl-C
@@ -77,6 +81,7 @@ def show_passages(
 
     Examples:
         python -m baselines show --release build/sample --split dev --query 机 build/runs/bm25.dev.run.gz
+        python -m baselines show --release build/sample --query 怎么给手机换电池
         python -m baselines show --serve
         python -m baselines show --serve --release DIR --model M --passages build/embeddings/passages --reranker M2
     """
@@ -94,19 +99,30 @@ def show_passages(
             port=port,
         )
         return None
-    if not runs:
-        raise UsageError("no runs given; name runs to show, or add --serve")
-    from baselines.look.question_view import view_question
+    if not runs and query is None:
+        raise UsageError("no runs given; name runs to show, add --query TEXT to search by BM25, or add --serve")
+    from baselines.look.question_view import search_question, view_question
+    from builders.store.original_runs import read_release_run
+    from builders.store.own_queries import open_queries
     from builders.store.reader import open_release
-    from builders.store.runs import read_run
 
-    view = view_question(
-        open_release(release),
-        [read_run(run) for run in runs],
-        set_name=set,
-        split=split,
-        query=query,
-        top_k=top_k or PASSAGES_OF_RUN,
-    )
+    opened_release = open_release(release)
+    own_queries = None
+    if queries_file is not None:
+        own_queries = open_queries(queries_file)
+    depth = top_k or PASSAGES_OF_RUN
+    if runs:
+        view = view_question(
+            opened_release,
+            [read_release_run(run, opened_release) for run in runs],
+            set_name=set,
+            split=split,
+            query=query,
+            top_k=depth,
+            own_queries=own_queries,
+        )
+    else:
+        assert query is not None
+        view = search_question(opened_release, query, set_name=set, split=split, top_k=depth, own_queries=own_queries)
     colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     return view.report(chars, colour)

@@ -87,7 +87,7 @@ def compare_runs(
     from baselines.measure.reference_source import ReferenceSource
     from baselines.measure.ties import order_ties
     from builders.store.layout import SETS
-    from builders.store.runs import read_run
+    from builders.store.original_runs import read_release_run
 
     expect_one_reference(release, qrels)
     if name and len(name) != len(runs):
@@ -99,7 +99,7 @@ def compare_runs(
         release=release, qrels=qrels, split=split, set_name=set, queries=queries, qrels_config=qrels_config
     )
     reference = source.read()
-    opened_runs = [order_ties(read_run(run), ties) for run in runs]
+    opened_runs = [order_ties(read_release_run(run, source.release), ties) for run in runs]
     source.warn_of_origins(opened_runs, reference)
     tables = [table_of_run(run, reference, measures, ties) for run in opened_runs]
     system_names = list(name) or [str(run.path) for run in opened_runs]

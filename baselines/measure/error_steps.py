@@ -54,13 +54,14 @@ def draw_errors(
         python -m baselines errors draw --release build/sample --split dev --round build/errors bm25.dev.run.gz
     """
     from baselines.measure.error_rounds import draw_failed_queries, draw_report, expect_new_round, write_error_round
+    from builders.store.original_runs import read_release_run
     from builders.store.reader import open_release
-    from builders.store.runs import expect_run_file, read_run
+    from builders.store.runs import expect_run_file
 
     if round:
         expect_new_round(round)
     opened_release = open_release(release)
-    opened_run = read_run(run)
+    opened_run = read_release_run(run, opened_release)
     if round:
         expect_run_file(opened_run)  # the round's record has the checksum of the run's file
     errors = draw_failed_queries(opened_release, split, opened_run, sample=sample, top_k=top_k, seed=seed)
@@ -137,7 +138,7 @@ def report_holes(
     from baselines.measure.reference_source import ReferenceSource
     from baselines.measure.ties import order_ties
     from builders.core.files import check_file
-    from builders.store.runs import read_run
+    from builders.store.original_runs import read_release_run
 
     expect_one_reference(release, qrels)
     if per_query is not None:
@@ -145,7 +146,7 @@ def report_holes(
     source = ReferenceSource.of_options(
         release=release, qrels=qrels, split=split, set_name=set, queries=queries, qrels_config=qrels_config
     )
-    opened_runs = [order_ties(read_run(run), ties) for run in runs]
+    opened_runs = [order_ties(read_release_run(run, source.release), ties) for run in runs]
     reference = source.read()
     source.warn_of_origins(opened_runs, reference)
     evaluation = measure_runs(opened_runs, reference, ties=ties, with_holes=True)
@@ -198,8 +199,8 @@ def report_duplicates(
     from baselines.measure.ties import order_ties
     from builders.core.files import check_file
     from builders.store.layout import SETS
+    from builders.store.original_runs import read_release_run
     from builders.store.reader import open_release
-    from builders.store.runs import read_run
 
     for output_path in (per_query, list):
         if output_path is not None:
@@ -208,7 +209,7 @@ def report_duplicates(
     source = ReferenceSource.of_options(
         release=opened_release, qrels=None, split=split, set_name=set, queries=queries, qrels_config=qrels_config
     )
-    opened_runs = [order_ties(read_run(run), ties) for run in runs]
+    opened_runs = [order_ties(read_release_run(run, source.release), ties) for run in runs]
     reference = source.read()
     source.warn_of_origins(opened_runs, reference)
     copy_rule = CopyRule(copies, ngram, jaccard, release=opened_release, corpus=SETS[set].corpus)

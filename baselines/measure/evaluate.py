@@ -73,7 +73,7 @@ def evaluate_runs(
     from baselines.measure.ties import order_ties
     from builders.core.files import check_file
     from builders.store.layout import SETS
-    from builders.store.runs import read_run
+    from builders.store.original_runs import read_release_run
 
     expect_one_reference(release, qrels)
     chosen = resolve_measures(measures, ties)
@@ -82,7 +82,7 @@ def evaluate_runs(
     source = ReferenceSource.of_options(
         release=release, qrels=qrels, split=split, set_name=set, queries=queries, qrels_config=qrels_config
     )
-    opened_runs = [order_ties(read_run(run), ties) for run in runs]
+    opened_runs = [order_ties(read_release_run(run, source.release), ties) for run in runs]
 
     # Answers need no judgments. Without judgments, they are the whole result.
     answer_ranks = []

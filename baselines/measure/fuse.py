@@ -95,8 +95,9 @@ def fuse_runs(
     from baselines.measure.qrels import release_qrels
     from baselines.measure.run_origin import warn_of_origins
     from builders.core.files import check_file, real_path
+    from builders.store.original_runs import read_release_run
     from builders.store.reader import open_release
-    from builders.store.runs import Run, read_run, write_run
+    from builders.store.runs import Run, write_run
 
     # Refuse wrong files and numbers of runs before any run is read.
     if out is not None:
@@ -108,7 +109,8 @@ def fuse_runs(
     for run in (*runs, *tune_runs):
         if out is not None and isinstance(run, Path) and real_path(run) == real_path(out):
             raise InputError("is both a run to read and --out; expected different files", path=out)
-    opened_runs = [read_run(run) for run in runs]
+    id_release = None if release is None else open_release(release)
+    opened_runs = [read_release_run(run, id_release) for run in runs]
 
     # Tune the weights, read them, or give all runs the same weight.
     tuning_record: dict[str, Any] = {}
@@ -119,7 +121,7 @@ def fuse_runs(
             raise UsageError(f"--tune-runs: expected {len(runs)} runs, the same systems in the same order")
         opened_release = open_release(release)
         judgments = release_qrels(opened_release, tune, set)
-        systems = [read_run(run) for run in tune_runs] or opened_runs
+        systems = [read_release_run(run, opened_release) for run in tune_runs] or opened_runs
         warn_of_origins(systems, judgments, opened_release, set_name=set, split=tune)
         if weights is None and out is not None:
             weights = out.with_name(f"{out.name}.weights.json")

@@ -122,8 +122,11 @@ def _warn_of_record(run: Run, release: Release, set_name: str, split: str) -> bo
 
 
 def _warn_of_difference(run: Run, name: str, recorded: str, measured: str) -> None:
-    """Warn if the manifest names another set or split than the measured one. "": any value is right."""
-    if measured and recorded != measured:
+    """Warn if the manifest names another set or split than the measured one. "": any value is right.
+
+    The split of a run of own queries is "".
+    """
+    if measured and recorded and recorded != measured:
         log.warning("%s: the run's manifest names the %s %s, but %s is measured", run.path, name, recorded, measured)
 
 

@@ -25,7 +25,7 @@ from baselines.core.model_options import (
 )
 from builders.core.options import Again, Placeholder, ShellDefault, Use
 from builders.core.verbs import TABLE_FORMATS, verb
-from builders.store.release_options import AnySplit, ReleasePath, RunPath, SetName
+from builders.store.release_options import AnySplit, QueriesFile, ReleasePath, RunPath, SetName
 
 if TYPE_CHECKING:
     from baselines.retrieve.model_report import ModelRun
@@ -46,6 +46,7 @@ def run_model(
     top_k: TopK = 50,
     set: SetName = "main",
     over: RunPath | None = None,
+    queries_file: QueriesFile | None = None,
     family: Family | None = None,
     query_prompt: QueryPrompt | None = None,
     passage_prompt: PassagePrompt | None = None,
@@ -101,6 +102,7 @@ def run_model(
         python -m baselines run BAAI/bge-small-zh-v1.5 --release build/sample --split dev
         python -m baselines run Qwen/Qwen3-Embedding-0.6B --release DIR --prompt-name duretrieval --out RUN
         python -m baselines run ORG/NAME --release DIR --over bm25.dev.run.gz --top-k 20
+        python -m baselines run ORG/NAME --release DIR --queries-file questions.tsv --out RUN
         python -m baselines run ORG/NAME --release DIR --query-prompt $'Instruct: find passages\\nQuery: ' --pooling cls
     """
     arguments = dict(locals())  # the parameters, before an import below adds a name
@@ -114,6 +116,8 @@ def run_model(
     from builders.core.hub import check_models
     from builders.core.typed import read_json
     from builders.store.layout import SETS
+    from builders.store.original_runs import ORIGINAL_ID_SPLITS
+    from builders.store.own_queries import open_queries
     from builders.store.reader import open_release
     from builders.store.runs import read_run
     from builders.store.verb_inputs import release_input, run_input
@@ -122,22 +126,33 @@ def run_model(
     check_models(model)
     if over is None:
         check_family(model, family, trust_remote_code=trust_remote_code)
+    own_queries = None
+    searched_name = split  # in the default of --out
+    if queries_file is not None:
+        own_queries = open_queries(queries_file)
+        searched_name = Path(own_queries.name).stem
     if out == Path(_DEFAULT_OUT):
-        out = Path(f"{shown_name(model).rpartition('/')[2]}.{split}.run.gz")
+        out = Path(f"{shown_name(model).rpartition('/')[2]}.{searched_name}.run.gz")
     if out is not None:
         check_file(out)
-    searched_split = SearchedSplit(open_release(release), set, split)
+    searched_split = SearchedSplit(open_release(release), set, split, own_queries)
 
     # Return the finished run of an earlier, equal call.
     call = None
     if is_kept(out):
         splits = [(SETS[set].corpus, "corpus"), (SETS[set].queries, split)]
-        inputs = {"release": release_input(searched_split.release, splits)}
+        if over is not None:
+            splits += ORIGINAL_ID_SPLITS
+        inputs = {}
+        if own_queries is not None:
+            splits.remove((SETS[set].queries, split))
+            inputs["queries_file"] = own_queries.as_input()
+        inputs["release"] = release_input(searched_split.release, splits)
         if kind != _LISTWISE:  # a model behind an endpoint has no files
             inputs["model"] = model_input(model, revision)
         if over is not None:
             inputs["over"] = run_input(over)
-        recorded_options = option_values(arguments, inputs, UNCHANGING)
+        recorded_options = option_values(arguments, inputs, (*UNCHANGING, "queries_file"))
         recorded_options["device"] = device_kind(device)
         # The run has the model's name, so the name of a model's folder counts. Its path does not.
         recorded_options["name"] = shown_name(model)

@@ -20,6 +20,7 @@ from builders.core.cache import writable_cache
 from builders.core.errors import InputError, log
 from builders.core.folders import key_of
 from builders.store.layout import SETS
+from builders.store.own_queries import OwnQueries
 from builders.store.reader import Release
 
 OWN = "the model's own files"
@@ -129,12 +130,14 @@ def prepare_search(
     split: str,
     top_k: int,
     index: Path | None = None,
+    own_queries: OwnQueries | None = None,
 ) -> ModelSearch:
     """Open a model to search by the queries of a split.
 
     Args:
         model: hub name or folder.
         index: directory of the index (default: in the cache).
+        own_queries: queries that the release lacks, in place of the split's.
 
     Raises:
         InputError: the errors of :func:`resolve_settings`, or the model cannot be opened.
@@ -164,7 +167,11 @@ def prepare_search(
     }
     model_record.update(model_facts)
     search_record: dict[str, Any] = {"used": used_settings}
-    search_record.update(describe_search(release, kind=resolved.kind, set_name=set_name, split=split, top_k=top_k))
+    search_record.update(
+        describe_search(
+            release, kind=resolved.kind, set_name=set_name, split=split, top_k=top_k, own_queries=own_queries
+        )
+    )
     return ModelSearch(describe_run(model_record, search_record), retriever, index_folder)
 
 

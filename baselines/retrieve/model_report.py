@@ -10,10 +10,12 @@ from typing import Any
 from baselines.core.latency import MANIFEST_KEY
 from baselines.core.run_costs import CUT_KEY, THROUGHPUT_KEY
 from baselines.measure.evaluate import evaluate_runs
-from builders.core.errors import log
+from baselines.measure.qrels import read_queries
+from builders.core.errors import InputError, log
 from builders.core.results import Report, Table
 from builders.core.tables import format_percent
 from builders.store.layout import SETS
+from builders.store.own_queries import OwnQueries
 from builders.store.reader import Release
 from builders.store.runs import Hit, Run, without_empty
 
@@ -26,15 +28,27 @@ _SHOWN_COMMIT = 8  # first digits of a commit
 
 @dataclass(frozen=True)
 class SearchedSplit:
-    """The queries of a search: a split of a set of a release."""
+    """The queries of a search: a split of a set of a release, or queries that the release lacks."""
 
     release: Release
     set_name: str
     split: str
+    own_queries: OwnQueries | None = None
+
+    def read_queries(self) -> list[tuple[str, str]]:
+        """Return (id, text) of every query. Raises :class:`InputError` for a split without queries."""
+        if self.own_queries is not None:
+            return self.own_queries.rows
+        queries = read_queries(self.release, self.split, SETS[self.set_name].queries)
+        if not queries:
+            raise InputError(f"the split {self.split!r} has no queries", path=self.release.path)
+        return queries
 
     @property
     def is_judged(self) -> bool:
-        """True if the release has judgments of the split."""
+        """True if the release has judgments of the queries."""
+        if self.own_queries is not None:
+            return False
         return (SETS[self.set_name].qrels, self.split) in self.release.splits()
 
 
@@ -85,6 +99,8 @@ class ModelRun(Run):
             text += f"\n\n{evaluation}"
             tables.extend(evaluation.all_tables())
             measures = evaluation.value
+        elif searched_split.own_queries is not None:
+            log.info("%s: these queries have no judgments, so nothing is evaluated", searched_split.own_queries.name)
         else:
             log.warning(
                 "%s: the split %s has no judgments, so nothing is evaluated",

@@ -5,14 +5,13 @@ from pathlib import Path
 from baselines.core.run_costs import collect_costs
 from baselines.core.run_manifest import tag_of, write_manifest
 from baselines.core.settings import ModelOptions
-from baselines.measure.qrels import read_queries
 from baselines.retrieve.cut_texts import cut_json, cut_queries_and_passages
 from baselines.retrieve.devices import Work
 from baselines.retrieve.families import prepare_search
 from baselines.retrieve.model_files import shown_name
 from baselines.retrieve.model_report import ModelRun, SearchedSplit
 from baselines.retrieve.second_stage import rescore_run
-from builders.core.errors import InputError, log
+from builders.core.errors import log
 from builders.core.finished_outputs import is_kept
 from builders.store.layout import SETS
 from builders.store.runs import Run, best_first, read_run, write_run
@@ -34,9 +33,7 @@ def search_passages(
     """
     release = searched_split.release
     configs = SETS[searched_split.set_name]
-    queries = read_queries(release, searched_split.split, configs.queries)
-    if not queries:
-        raise InputError(f"the split {searched_split.split!r} has no queries", path=release.path)
+    queries = searched_split.read_queries()
     search = prepare_search(
         model=model,
         options=options,
@@ -44,6 +41,7 @@ def search_passages(
         release=release,
         set_name=searched_split.set_name,
         split=searched_split.split,
+        own_queries=searched_split.own_queries,
         top_k=top_k,
         index=index,
     )
@@ -93,6 +91,7 @@ def search_run(
         release=searched_split.release,
         set_name=searched_split.set_name,
         split=searched_split.split,
+        own_queries=searched_split.own_queries,
         top_k=top_k,
         out=out,
         index=index,

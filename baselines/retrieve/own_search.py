@@ -37,6 +37,7 @@ from builders.core.files import temporary_folder
 from builders.core.folders import key_of
 from builders.core.progress import show_progress
 from builders.store.layout import SETS
+from builders.store.own_queries import OwnQueries
 from builders.store.reader import Release
 from builders.store.runs import Hit, Run, best_first
 
@@ -60,6 +61,7 @@ class SearchedTexts:
     release: Release
     set_name: str
     split: str
+    own_queries: OwnQueries | None = None
 
     @property
     def corpus(self) -> str:
@@ -70,6 +72,8 @@ class SearchedTexts:
 
     def queries(self) -> list[tuple[str, str]]:
         """Return (id, text) of every query."""
+        if self.own_queries is not None:
+            return self.own_queries.rows
         return read_queries(self.release, self.split, SETS[self.set_name].queries)
 
 
@@ -250,7 +254,8 @@ def rerank_by_object(
     for query_id, passage_ids in first_run.rankings.items():
         rankings[query_id] = list(dict.fromkeys(passage_ids))
         if query_id not in query_texts:
-            raise InputError(f"has a query {query_id!r} that the split {texts.split!r} lacks", path=first_run.path)
+            source = f"the split {texts.split!r}" if texts.own_queries is None else texts.own_queries.name
+            raise InputError(f"has a query {query_id!r} that {source} lacks", path=first_run.path)
         passages.expect(rankings[query_id], first_run.path)
         groups.append((query_texts[query_id], rankings[query_id][:top_k]))
 

@@ -25,7 +25,7 @@ from baselines.core.model_options import (
 )
 from builders.core.options import Again, AtLeastOne, Flags, Needs, Placeholder
 from builders.core.verbs import verb
-from builders.store.release_options import AnySplit, ReleasePath, RunPath, SetName
+from builders.store.release_options import AnySplit, QueriesFile, ReleasePath, RunPath, SetName
 
 if TYPE_CHECKING:
     from builders.store.runs import Run
@@ -44,6 +44,7 @@ def rerank_run(
     out: NewRun | None = None,
     top_k: TopK = 50,
     set: SetName = "main",
+    queries_file: QueriesFile | None = None,
     kind: Literal["cross", "llm", "listwise", "dense", "static", "sparse", "multi-vector"] | None = None,
     parallel: Annotated[AtLeastOne, Placeholder("N"), Needs("kind=listwise")] = 4,
     family: Family | None = None,
@@ -116,6 +117,8 @@ def rerank_run(
     from builders.core.finished_outputs import VerbCall, find_finished, is_kept, option_values, record_finished
     from builders.core.hub import check_models
     from builders.store.layout import SETS
+    from builders.store.original_runs import ORIGINAL_ID_SPLITS
+    from builders.store.own_queries import open_queries
     from builders.store.reader import open_release
     from builders.store.runs import Run
     from builders.store.verb_inputs import release_input, run_input
@@ -126,16 +129,23 @@ def rerank_run(
     if out is not None:
         check_file(out)
     release = open_release(release)
+    own_queries = None
+    if queries_file is not None:
+        own_queries = open_queries(queries_file)
 
     # Everything that the run depends on. A finished run of the same call is returned.
     call = None
     if is_kept(out):
         configs = SETS[set]
-        splits = [(configs.corpus, "corpus"), (configs.queries, split)]
-        inputs = {"release": release_input(release, splits), "run": run_input(run)}
+        splits = [(configs.corpus, "corpus"), (configs.queries, split), *ORIGINAL_ID_SPLITS]
+        inputs = {"run": run_input(run)}
+        if own_queries is not None:
+            splits.remove((configs.queries, split))
+            inputs["queries_file"] = own_queries.as_input()
+        inputs["release"] = release_input(release, splits)
         if kind != "listwise":  # a model behind an endpoint has no files
             inputs["model"] = model_input(model, revision)
-        options = option_values(arguments, inputs, UNCHANGING)
+        options = option_values(arguments, inputs, (*UNCHANGING, "queries_file"))
         options["device"] = device_kind(device)
         # The manifest has the model's name, so the name of a model's folder counts. Its path does not.
         options["name"] = shown_name(model)
@@ -176,6 +186,7 @@ def rerank_run(
         split=split,
         top_k=top_k,
         out=out,
+        own_queries=own_queries,
     )
     if out is not None:
         record_finished(out, call, files=[out, manifest_path(out)])

@@ -9,7 +9,7 @@ from baselines.retrieve.vector_options import EmbeddingsPath
 from builders.core.errors import InputError, UsageError, log
 from builders.core.options import Again, Needs
 from builders.core.verbs import verb
-from builders.store.release_options import AnySplit, ReleasePath, SampleConfig, SetName
+from builders.store.release_options import AnySplit, QueriesFile, ReleasePath, SampleConfig, SetName
 
 if TYPE_CHECKING:
     from builders.store.runs import Run
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 _TAG = "dense-exact"
 # Raise this number if the same call gives another run than before.
 RESULT_VERSION = 2
-# Options that change no run: an engine only selects candidates, which are scored again exactly.
-_UNCHANGING = ("engine",)
+# Options that change no run: an engine only selects candidates, which are scored again exactly. The content of
+# a file of queries is an input.
+_UNCHANGING = ("engine", "queries_file")
 
 
 @verb()
@@ -28,6 +29,7 @@ def search_vectors(
     passages: EmbeddingsPath,
     model: ModelName | None = None,
     queries: EmbeddingsPath | None = None,
+    queries_file: Annotated[QueriesFile, Needs("model")] | None = None,
     split: AnySplit = "dev",
     out: NewRun | None = None,
     top_k: TopK = 50,
@@ -73,6 +75,7 @@ def search_vectors(
     from builders.core.finished_outputs import VerbCall, find_finished, is_kept, option_values, record_finished
     from builders.core.hub import check_models
     from builders.store.layout import SETS
+    from builders.store.own_queries import open_queries
     from builders.store.reader import open_release
     from builders.store.runs import Hit, Run, best_first, write_run
     from builders.store.verb_inputs import release_input
@@ -84,12 +87,19 @@ def search_vectors(
         check_file(out)
     opened_release = open_release(release)
     configs = SETS[set]
+    own_queries = None
+    if queries_file is not None:
+        own_queries = open_queries(queries_file)
 
     # Return the finished run of an earlier, equal call.
     call = None
     if is_kept(out):
         splits = [(configs.corpus, "corpus"), (configs.queries, split), (sample or "", "corpus")]
-        inputs = {"release": release_input(opened_release, splits), "passages": vectors_input(passages)}
+        inputs = {"passages": vectors_input(passages)}
+        if own_queries is not None:
+            splits.remove((configs.queries, split))
+            inputs["queries_file"] = own_queries.as_input()
+        inputs["release"] = release_input(opened_release, splits)
         if queries is not None:
             inputs["queries"] = vectors_input(queries)
         if model is not None:
@@ -116,7 +126,7 @@ def search_vectors(
     passage_vectors = open_vectors(passages)
     passage_vectors.check("passages", opened_release, configs.corpus, "corpus")
     devices = devices_of(device)
-    query_rows = read_queries(opened_release, split, configs.queries)
+    query_rows = own_queries.rows if own_queries else read_queries(opened_release, split, configs.queries)
     if not query_rows:
         raise InputError(f"the split {split!r} has no queries", path=opened_release.path)
 
@@ -153,7 +163,9 @@ def search_vectors(
 
     # Describe the search in the run's manifest.
     precisions = {"passages": passage_vectors.precision, "queries": query_precision, "search": "fp32"}
-    search_record = describe_search(opened_release, kind="dense", set_name=set, split=split, top_k=top_k)
+    search_record = describe_search(
+        opened_release, kind="dense", set_name=set, split=split, top_k=top_k, own_queries=own_queries
+    )
     search_record |= {"index": "exact", "sample": sample, "precision": precisions}
     manifest = describe_run(passage_vectors.manifest["model"], search_record)
     all_numbers = range(len(query_rows))

@@ -25,8 +25,10 @@ from builders.core.files import real_path, sha256_of, temporary_folder
 from builders.core.finished_outputs import is_kept
 from builders.core.folders import key_of, work_beside
 from builders.store.layout import SETS
+from builders.store.original_runs import read_release_run
+from builders.store.own_queries import OwnQueries
 from builders.store.reader import Release
-from builders.store.runs import Hit, Run, best_first, read_run, write_run
+from builders.store.runs import Hit, Run, best_first, write_run
 
 Group = tuple[str, list[str]]  # text of a query, ids of the passages to score
 Groups = Sequence[Group]
@@ -99,12 +101,14 @@ def rescore_run(
     top_k: int,
     out: Path | None = None,
     index: Path | None = None,
+    own_queries: OwnQueries | None = None,
 ) -> RescoredRun:
     """Re-rank the ``top_k`` best passages of every query of a run. Write ``out`` and its manifest, unless it is None.
 
     Args:
         first_run: the run to re-rank.
         index: directory of an index, whose encodings are reused.
+        own_queries: queries that the release lacks, in place of the split's.
 
     Raises:
         InputError: ``out`` is the run to re-rank, the run has an unknown query or passage, the model cannot be opened,
@@ -122,12 +126,19 @@ def rescore_run(
 
     # Read the run. Unknown ids are reported before a model is opened.
     configs = SETS[set_name]
-    opened_run = read_run(first_run)
+    opened_run = read_release_run(first_run, release)
     expect_hits(opened_run)
-    query_texts = dict(read_queries(release, split, configs.queries))
+    if own_queries is None:
+        query_texts = dict(read_queries(release, split, configs.queries))
+        query_source = f"{configs.queries}/{split}"
+        query_fingerprint = release.fingerprint(configs.queries, split)
+    else:
+        query_texts = dict(own_queries.rows)
+        query_source = own_queries.name
+        query_fingerprint = own_queries.fingerprint
     for query_id in opened_run.rankings:
         if query_id not in query_texts:
-            raise InputError(f"has a query {query_id!r} that {configs.queries}/{split} lacks", path=first_path)
+            raise InputError(f"has a query {query_id!r} that {query_source} lacks", path=first_path)
     rankings = _distinct_passages(opened_run)
     all_passage_ids = itertools.chain.from_iterable(rankings.values())
     open_passages(release, configs.corpus).expect(all_passage_ids, first_path)
@@ -146,12 +157,15 @@ def rescore_run(
             split=split,
             top_k=top_k,
             index=index,
+            own_queries=own_queries,
         )
         scorer = _vector_scorer(search, release, configs.corpus, groups, first_stage)
     else:
         _expect_no_vector_options(model, model_kind, options.family, index)
         job = rerankers.pair_job(model=model, options=options, work=work, release=release, corpus=configs.corpus)
-        search_record = describe_search(release, kind=model_kind, set_name=set_name, split=split, top_k=top_k)
+        search_record = describe_search(
+            release, kind=model_kind, set_name=set_name, split=split, top_k=top_k, own_queries=own_queries
+        )
         score_options = [top_k, work.dtype, options.max_length, work.batch_tokens, rerankers.QUERIES_PER_FILE]
         scorer = _pair_scorer(job, model_kind, groups, search_record | first_stage, score_options)
 
@@ -161,7 +175,7 @@ def rescore_run(
             "run": first_stage["reranked"]["sha256"],
             "model": scorer.record["model"],
             "corpus": release.fingerprint(configs.corpus, "corpus"),
-            "queries": release.fingerprint(configs.queries, split),
+            "queries": query_fingerprint,
             "options": scorer.options,
         }
     )

@@ -98,8 +98,8 @@ def mine_negatives(
     from builders.core.finished_outputs import VerbCall, find_finished, is_kept, option_values, record_finished
     from builders.core.hub import check_models
     from builders.store.layout import SETS
+    from builders.store.original_runs import ORIGINAL_ID_SPLITS, read_release_run
     from builders.store.reader import open_release
-    from builders.store.runs import read_run
     from builders.store.verb_inputs import release_input, run_input
 
     # Wrong options, names and paths are reported before the release is read.
@@ -117,6 +117,7 @@ def mine_negatives(
     call = None
     if is_kept(out):
         splits = [(configs.corpus, "corpus"), (configs.qrels, split), (configs.queries, split), (query_config, split)]
+        splits += ORIGINAL_ID_SPLITS
         inputs = {"release": release_input(release, splits), "run": run_input(run)}
         for name, model_name in (("cross_encoder", cross_encoder), ("bi_encoder", bi_encoder)):
             if model_name:
@@ -130,7 +131,7 @@ def mine_negatives(
 
     # Read the judgments and the run. Unknown ids are reported before a model is opened.
     qrels = release_qrels(release, split, set, query_config)
-    ranking = read_run(run)
+    ranking = read_release_run(run, release)
     if set == "crosslingual":
         ranking = hard_negatives.for_english(ranking, release, split)
     hard_negatives.expect_judged_queries(ranking, qrels)

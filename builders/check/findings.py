@@ -29,6 +29,7 @@ TESTS = {
     "joined-rows": (ERROR, "joined rows that disagree with queries and qrels"),
     "similar-queries": (ERROR, "similar training queries that are not removed; wrong configs duplicated or others"),
     "samples": (ERROR, "samples that list a passage twice, or a passage that does not exist"),
+    "original-ids": (ERROR, "original ids that are listed twice"),
     "answers": (ERROR, "answers that do not fit their question, its type or its judged passages"),
     "stats": (ERROR, "values of stats.json that differ from the rows"),
     "long-texts": (WARNING, f"passages over {LONGEST_PASSAGE:,} and queries over {LONGEST_QUERY:,} characters"),

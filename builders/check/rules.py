@@ -12,7 +12,17 @@ from builders.check.findings import EXAMPLES, INFO, LONGEST_PASSAGE, LONGEST_QUE
 from builders.check.survey import Survey
 from builders.core.errors import InputError
 from builders.core.progress import show_progress
-from builders.store.layout import ANSWERS, IDS, QRELS, QUESTION_TYPES, REMOVED, SETS, TOLD_APART, config_of
+from builders.store.layout import (
+    ANSWERS,
+    IDS,
+    ORIGINAL_IDS,
+    QRELS,
+    QUESTION_TYPES,
+    REMOVED,
+    SETS,
+    TOLD_APART,
+    config_of,
+)
 from builders.store.manifest import STATS, read_stats
 from builders.store.published import published_figures
 
@@ -43,6 +53,7 @@ _OF_SPLIT = "WHERE config = $config AND split = $split"
 _ROW_SETS = {
     "judgments": f"SELECT * FROM judged {_OF_SPLIT}",
     "joined_rows": f"SELECT * FROM joined {_OF_SPLIT}",
+    "original_here": f"SELECT original_id, text_id FROM original {_OF_SPLIT}",
     "answers_here": f"SELECT * FROM answered {_OF_SPLIT}",
     "all_judged": "SELECT query_id, docid FROM judged WHERE config = $qrels AND split = $split",
     "passages": f"SELECT * FROM joined_passages {_OF_SPLIT}",
@@ -89,6 +100,8 @@ _NOT_IN_ONE = """(
 _SHARED_QUERIES = f"texts WHERE config = $config AND split = $second AND key IN (SELECT key FROM texts {_OF_SPLIT})"
 _ANSWER_PASSAGES = "(SELECT query_id, unnest(docids) AS docid FROM answers_here)"
 _LISTED_IDS = "listed WHERE config = $config"
+# Queries that `similar` removed keep their original ids.
+_REMOVED_QUERIES = f"SELECT query_id FROM joined WHERE config = '{REMOVED}'"
 RULES = (
     # Rules for texts (queries and passages). They give a finding for each config and split.
     CheckRule(
@@ -153,6 +166,27 @@ RULES = (
         what="ids listed more than once",
         example="id",
         rows=f"{_LISTED_IDS} GROUP BY id HAVING count(*) > 1",
+    ),
+    CheckRule(
+        row_kind="original passages",
+        test="dangling-ids",
+        what="original ids of a passage that {corpus} lacks",
+        example="original_id || ' (' || text_id || ')'",
+        rows="original_here ANTI JOIN corpus_ids ON id = text_id",
+    ),
+    CheckRule(
+        row_kind="original queries",
+        test="dangling-ids",
+        what="original ids of a query that {queries} lacks",
+        example="original_id || ' (' || text_id || ')'",
+        rows=f"original_here ANTI JOIN query_ids ON id = text_id WHERE text_id NOT IN ({_REMOVED_QUERIES})",
+    ),
+    CheckRule(
+        row_kind="original",
+        test="original-ids",
+        what="original ids listed more than once",
+        example="original_id",
+        rows="original_here GROUP BY original_id HAVING count(*) > 1",
     ),
     CheckRule(
         row_kind="judged",
@@ -396,6 +430,9 @@ def _tested_split(survey_tables: Survey, config: str, split: str) -> _TestedRows
         parameters["query_split"] = None
     elif columns is IDS:
         kinds = {"listed"}
+    elif columns is ORIGINAL_IDS:
+        kinds = {"original", "original passages" if split == "corpus" else "original queries"}
+        parameters["query_split"] = None
     elif columns is ANSWERS:
         kinds = {"answered"}
     elif config == REMOVED:

@@ -23,6 +23,7 @@ from builders.store.layout import (
     CROSSLINGUAL_QUERIES,
     IDS,
     JOINED,
+    ORIGINAL_IDS,
     QRELS,
     QUERIES,
     SPLITS,
@@ -42,6 +43,7 @@ CREATE TABLE texts (
 );
 CREATE TABLE judged (config VARCHAR, split VARCHAR, query_id VARCHAR, docid VARCHAR, score BIGINT);
 CREATE TABLE listed (config VARCHAR, split VARCHAR, id VARCHAR);
+CREATE TABLE original (config VARCHAR, split VARCHAR, original_id VARCHAR, text_id VARCHAR);
 CREATE TABLE joined (config VARCHAR, split VARCHAR, query_id VARCHAR, id_ok BOOLEAN);
 CREATE TABLE answered (
     config VARCHAR, split VARCHAR, query_id VARCHAR, fits BOOLEAN, question_type VARCHAR, docids VARCHAR[]
@@ -94,6 +96,7 @@ _STATEMENTS = (
     (QUERIES, [_TEXTS.format(zh_id="NULL", words="NULL")]),
     (CROSSLINGUAL_QUERIES, [_TEXTS.format(zh_id="zh_id", words="words_in(text)")]),
     (QRELS, ['INSERT INTO judged SELECT $config, $split, "query-id", "corpus-id", score FROM read_parquet($files)']),
+    (ORIGINAL_IDS, ['INSERT INTO original SELECT $config, $split, "original-id", _id FROM read_parquet($files)']),
     (IDS, ["INSERT INTO listed SELECT $config, $split, _id FROM read_parquet($files)"]),
     (JOINED, [_JOINED.format(zh_id="NULL"), _PASSAGES]),
     (ANSWERS, [_ANSWERED]),

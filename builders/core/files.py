@@ -391,7 +391,12 @@ def is_parquet(file_path: Path) -> bool:
     """True if the name ends in ``.parquet``, or a file of another name begins as Parquet does."""
     if file_path.suffix.lower() == ".parquet":
         return True
-    return file_path.is_file() and _read_head(file_path).startswith(PARQUET)
+    return file_path.is_file() and begins_as_parquet(file_path)
+
+
+def begins_as_parquet(file_path: Path) -> bool:
+    """True if the file begins as Parquet does, whatever its name. Only its first bytes are read."""
+    return _read_head(file_path).startswith(PARQUET)
 
 
 def _read_head(file_path: Path) -> bytes:

@@ -37,6 +37,8 @@ LONGEST = 1_000  # characters of a file name; the project's own names have fewer
 # msgspec's names of types, in the words of this project.
 _JSON_NAMES = {"object": "a JSON object", "array": "a JSON list", "str": "a text", "int": "a number"}
 _DRIVE = re.compile(r"[A-Za-z]:")
+# A key of an object (group 1, without its colon), another text, or a bracket.
+_JSON_TOKEN = re.compile(rb'("[^"\\]*(?:\\.[^"\\]*)*")\s*:|"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]]', re.DOTALL)
 
 
 def read_json(file_path: Path, value_type: type[T], remedy: str = "") -> T:
@@ -99,6 +101,13 @@ def json_lines(file_path: Path, value_type: type[T], remedy: str = "") -> Iterat
     for number, line in raw_lines(file_path):
         if line.strip():
             yield number, json_of(line, value_type, file_path, number, remedy)
+
+
+def unique_json_of(line_content: bytes, value_type: type[T], file_path: Path, line: int, remedy: str = "") -> T:
+    """Decode a line of JSON lines as :func:`json_of` does. Raise :class:`InputError` also for a repeated key."""
+    row = json_of(line_content, dict[str, Any], file_path, line, remedy)
+    expect_unique_keys(line_content, count_keys(row), file_path, line)
+    return convert_to(row, value_type, f"{file_path}:{line}", remedy=remedy)
 
 
 def convert_to(
@@ -222,45 +231,61 @@ def _describe_value(value: Any) -> str:
     return shown_value(value)
 
 
-def object_of_lists(content: bytes, value_type: type[T], file_path: Path, remedy: str = "") -> T:
-    """Decode a JSON object of lists as :func:`json_of` does. Raise :class:`InputError` for a repeated key.
+def expect_unique_keys(content: bytes, key_count: int, file_path: Path | str, line: int | None = None) -> None:
+    """Raise :class:`InputError` with the line if an object of valid JSON has a key twice.
 
     msgspec silently keeps the last value of a repeated key.
+
+    Args:
+        content: the JSON of a file, or of one ``line`` of a file.
+        key_count: the number of keys of all objects after decoding.
+        file_path: the name of the file in the error.
+        line: the number of the line that ``content`` is.
     """
-    decoded: Any = json_of(content, value_type, file_path, remedy=remedy)
-    # Every list has a bracket, also the lists that msgspec dropped. So equal numbers mean that no key is repeated. A
-    # text may have a bracket, too, so another number needs the slow search.
-    if content.count(b"[") != len(decoded):
-        key = repeated_key(content)
-        if key is not None:
-            problem = f"the key {key!r} occurs twice; expected every key once: remove one of the two"
-            raise InputError(problem, path=file_path, line=_second_line_of(content, key))
-    return decoded  # type: ignore[no-any-return]
+    # Every key has a colon, also the keys that msgspec dropped. So equal numbers mean that no key is repeated. A text
+    # may have a colon, too, so another number needs the slow search.
+    if content.count(b":") == key_count:
+        return
+    repeated = repeated_key(content)
+    if repeated is not None:
+        key, line_in_content = repeated
+        problem = f"the key {shown_value(key)} occurs twice; expected every key once: remove one of the two"
+        raise InputError(problem, path=file_path, line=line or line_in_content)
 
 
-def repeated_key(content: bytes) -> str | None:
-    """Return the first key that occurs twice in a JSON object, or None. The objects inside it are not searched."""
-    outermost_pairs: list[tuple[str, Any]] = []
+def count_keys(value: Any) -> int:
+    """Return the number of keys of all objects in a decoded JSON value."""
+    key_count = 0
+    waiting = [value]  # a list in place of recursion, because the nesting may be deep
+    while waiting:
+        container = waiting.pop()
+        if isinstance(container, dict):
+            key_count += len(container)
+            waiting += [inner for inner in container.values() if isinstance(inner, dict | list)]
+        elif isinstance(container, list):
+            waiting += [inner for inner in container if isinstance(inner, dict | list)]
+    return key_count
 
-    def store_pairs(pairs: list[tuple[str, Any]]) -> None:
-        outermost_pairs[:] = pairs  # the outermost object ends last
 
-    json.loads(content.removeprefix(BOM), object_pairs_hook=store_pairs)
-    earlier_keys = set[str]()
-    for key, _ in outermost_pairs:
-        if key in earlier_keys:
-            return key
-        earlier_keys.add(key)
+def repeated_key(content: bytes) -> tuple[str, int] | None:
+    """Return the first key that occurs twice in an object of valid JSON, and its second line. None if there is none."""
+    open_objects: list[set[str] | None] = []  # the keys of each open object, and None for a list
+    for token in _JSON_TOKEN.finditer(content):
+        text = token[0]
+        if text == b"{":
+            open_objects.append(set())
+        elif text == b"[":
+            open_objects.append(None)
+        elif text in (b"}", b"]"):
+            open_objects.pop()
+        elif token[1] is not None:  # a text before a colon
+            key = json.loads(token[1])
+            keys = open_objects[-1]
+            assert keys is not None
+            if key in keys:
+                return key, _line_at(content, token.start())
+            keys.add(key)
     return None
-
-
-def _second_line_of(content: bytes, key: str) -> int | None:
-    """Return the line of a key's second occurrence; None if the file writes the key with other escapes."""
-    key_pattern = re.escape(json.dumps(key, ensure_ascii=False).encode()) + rb"\s*:"
-    positions = [match.start() for match in re.finditer(key_pattern, content)]
-    if len(positions) < 2:
-        return None
-    return _line_at(content, positions[1])
 
 
 def describe_json_error(content: bytes, msgspec_message: str, *, is_line: bool) -> str:

@@ -11,7 +11,7 @@ from builders.export.export_options import EXPORT_FORMATS, ExportedSet
 from builders.store.release_options import ReleasePath, RunPath
 
 # Raise this number if the same call writes other files than before.
-RESULT_VERSION = 1
+RESULT_VERSION = 2
 
 
 @verb()

@@ -15,17 +15,21 @@ import numpy as np
 import pyarrow as pa
 
 from builders.core.errors import InputError, log
-from builders.core.files import first_character, is_gzipped, raw_lines
+from builders.core.files import is_gzipped, raw_lines
 from builders.core.typed import problem_of
 from builders.export.output import Blocks, Output, encoded_lines
 from builders.export.sets import ReleaseSet
 from builders.store.layout import ANSWERS
+from builders.store.original_runs import translate_run
+from builders.store.run_formats import detect_run_format
 from builders.store.runs import Hit, Run, read_run
 from builders.store.stored_answers import read_answers
 
 _DEPTH = 50  # maximum passages per query of the official predictions
 _NAMED_QUERIES = 3  # maximum queries that a message names
 _LINES_PER_BLOCK = 1 << 14
+# Endings of names that the name of an exported run lacks, after .gz is removed.
+_RUN_ENDINGS = (".json", ".jsonl", ".trec", ".txt", ".tsv", ".parquet", ".run")
 
 
 def _empty_answers() -> dict[str, Any]:
@@ -63,20 +67,23 @@ def distinct_hits(hits: list[Hit]) -> list[tuple[str, str]]:
 
 
 def write_runs(output: Output, runs: Sequence[Run | Path], form: str, release_set: ReleaseSet) -> None:
-    """Write runs (TREC runs or official predictions) in the export format ``form``, under the names of their files.
+    """Write runs in the export format ``form``, under the names of their files.
 
-    ``release_set`` is the searched set, whose queries and passages are compared with predictions. The lines of an
-    uncompressed TREC run with strictly falling scores are copied to the format ``trec``.
+    The runs may have any format of :mod:`builders.store.run_formats`, and original ids. ``release_set`` is
+    the searched set, whose queries and passages are compared with predictions. The lines of an uncompressed TREC run
+    with strictly falling scores are copied to the format ``trec``.
 
     Raises:
         InputError: a file is not a run, a name is not a safe file name, two runs have the same name, or predictions
             have queries or passages that the set lacks.
     """
-    for run in map(read_run, runs):
+    for run_or_path in runs:
+        original_run = read_run(run_or_path)
+        run = translate_run(original_run, release_set.release)
         run_form = FORMS[form]
         path = run.path
         stem = re.sub(r"\.gz$", "", path.name, flags=re.IGNORECASE)
-        for ending in (".json", ".trec", ".txt", ".run"):
+        for ending in _RUN_ENDINGS:
             stem = stem.removesuffix(ending)
         # The name comes from the user's file, so it is checked like a name of an archive.
         name = f"{run_form.folder}/{stem}.{run_form.ending}"
@@ -87,8 +94,8 @@ def write_runs(output: Output, runs: Sequence[Run | Path], form: str, release_se
             raise InputError(f"another run is also named {stem!r}; rename one of the files", path=path)
         row_limit = run_form.count_rows(run)
         # A TREC run that is right already is copied, so that its scores and its tag stay the same.
-        is_plain_file = not run.is_in_memory and not is_gzipped(path)
-        if form == "trec" and is_plain_file and _has_falling_scores(run) and first_character(path) != "{":
+        is_plain_file = run is original_run and not run.is_in_memory and not is_gzipped(path)
+        if form == "trec" and is_plain_file and _has_falling_scores(run) and detect_run_format(path).is_trec:
             output.blocks(name, _copied_lines(path), row_limit)
         else:
             output.blocks(name, run_form.encode(run, stem, release_set), row_limit)

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from builders.core.errors import UsageError
 from builders.core.options import Again, Excludes, Needs, Parsed, Placeholder, Use
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from builders.store.written_release import WrittenRelease
 
 # Raise this number if the same call gives another release than before.
-RESULT_VERSION = 1
+RESULT_VERSION = 2
 
 
 def _copy_source(value: str | os.PathLike[str]) -> str:
@@ -32,6 +32,7 @@ def build_official(
     copy: Annotated[Sequence[str], Parsed(_copy_source, accepts=(str, os.PathLike)), Placeholder("DIR_OR_REPO")] = (),
     list: Annotated[Sequence[str], Placeholder("NAME"), Use.MAY_BE_EMPTY] | None = None,
     out: Annotated[NewRelease, Excludes("list")] | None = None,
+    titles: Annotated[Literal["join", "drop"], Needs("copy")] = "join",
     skip_bad_lines: Annotated[bool, Needs("archive")] = False,
     again: Again = False,
 ) -> "WrittenRelease | Report":
@@ -49,11 +50,14 @@ def build_official(
     counts skipped lines, so the ids of other passages do not change. Judgments of a skipped passage are counted, but
     not written to the qrels. `export --format official` writes official files from a release.
 
-    --copy reads JSON lines or Parquet from a hub, a folder or a file. HF_ENDPOINT sets another hub. A copy has queries
-    with their passages (zyznull/dureader-retrieval-ranking), or corpus, queries and judgments (mteb/DuRetrieval, or
-    C-MTEB/DuRetrieval with C-MTEB/DuRetrieval-qrels). ORG/NAME/dev.jsonl.gz reads only this file. The differences from
-    the published sizes are printed. Copies lack passages, so do not compare scores on a copy with scores on the
-    collection.
+    --copy reads JSON lines, Parquet, TSV or TREC's files from a hub, a folder or a file. HF_ENDPOINT sets another hub.
+    A copy has queries with their passages (zyznull/dureader-retrieval-ranking), or corpus, queries and judgments
+    (mteb/DuRetrieval, C-MTEB/DuRetrieval with C-MTEB/DuRetrieval-qrels, or a folder of BEIR, MS MARCO or TREC).
+    ORG/NAME/dev.jsonl.gz reads only this file. The differences from the published sizes are printed. Copies lack
+    passages, so do not compare scores on a copy with scores on the collection.
+
+    The passages and queries of a copy get the MD5 of the text as their id. The config original-ids keeps the ids of the
+    copy, and `evaluate` takes runs with either. Passages with equal texts become one passage. Grades are kept.
 
     --list prints the source, size, checksums and licence of the paper's archives, and instructions for archives without
     an address. Nothing is downloaded. `unknown` marks values that are not published, `-` values that do not apply.
@@ -64,6 +68,7 @@ def build_official(
         archive: official files: folders, tar or tar.gz archives, or single files
         copy: folders, files, or ORG/NAME of a hub's dataset
         list: print sources and licences of archives (default: all)
+        titles: join the title of a copy's passage before the text, or drop it
         skip_bad_lines: skip lines in a wrong format (default: stop)
 
     Returns:
@@ -89,7 +94,8 @@ def build_official(
         raise UsageError("--archive and --copy need --out DIR")
 
     from builders.core.finished_outputs import VerbCall, find_finished, is_kept, known_checksums, record_finished
-    from builders.official.copies import build_copy, copy_input
+    from builders.official.copies import build_copy
+    from builders.official.copy_files import copy_input
     from builders.official.official_archives import archives_input
     from builders.store.manifest import read_stats
     from builders.store.reader import open_release
@@ -98,12 +104,12 @@ def build_official(
     call = None
     if is_kept(out):
         inputs = {"copy": copy_input(copy)} if copy else {"archive": archives_input(archive)}
-        call = VerbCall("official", RESULT_VERSION, {"skip_bad_lines": skip_bad_lines}, inputs)
+        call = VerbCall("official", RESULT_VERSION, {"skip_bad_lines": skip_bad_lines, "titles": titles}, inputs)
     finished = find_finished(out, call, again=again)
     if finished:
         return _open_reported(finished.path, read_stats(finished.path))
     if copy:
-        stats = build_copy(copy, out)
+        stats = build_copy(copy, out, titles)
     else:
         from builders.official.assembly import build_from_archives
 

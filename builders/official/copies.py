@@ -2,200 +2,61 @@
 
 ``zyznull/dureader-retrieval-ranking`` has ``train.jsonl.gz`` and ``dev.jsonl.gz`` in Tevatron's format.
 ``mteb/DuRetrieval`` has corpus, queries and judgments of dev. ``C-MTEB/DuRetrieval`` has corpus and queries, and
-``C-MTEB/DuRetrieval-qrels`` has the judgments. The kind of a file is detected from its columns, so other copies with
-the same columns also work. A text's id is its MD5. Ids of the copy that differ from this MD5 are counted.
+``C-MTEB/DuRetrieval-qrels`` has the judgments. A folder of BEIR, MS MARCO or TREC also is a copy. The kind of a file is
+detected from its content (:mod:`.copy_rows`).
+
+A text's id is its MD5. The ids of the copy are kept in the config ``original-ids`` (:mod:`.original_ids`), if they
+differ from the MD5. Passages with equal texts become one passage, which gets the highest of their grades.
 """
 
-import gzip
-import io
+import math
 import os
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple, TypeVar
+from typing import Any, Literal
 
-import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
-from msgspec import Struct
 
-from builders.core.cache import cached_sha256
-from builders.core.errors import InputError, log
-from builders.core.files import BOM, convert_read_errors, expect_inside, is_parquet, numbered_lines, open_text
-from builders.core.finished_outputs import UNKNOWN, VerbInput
-from builders.core.hub import OTHER_HUB, clear_errors, commit_in, need_hub
-from builders.core.progress import show_progress
+from builders.core.errors import InputError
 from builders.core.tables import text_table
-from builders.core.typed import convert_to, json_of, problem_of
 from builders.official.blocks import BlockWork, Corpus, open_work
+from builders.official.copy_files import CopyFile, find_copy_files
+from builders.official.copy_rows import Judgment, Passage, Ranked, Text, rows_with_bar
 from builders.official.official_formats import texts_of
+from builders.official.original_ids import OriginalIds
 from builders.official.questions import OfficialQuestion, OfficialSplit, ids_in, write_questions
-from builders.sources.source_files import split_of
+from builders.store.card import JOINED_TITLES, OTHER_GRADES
 from builders.store.draft import describe_files
-from builders.store.layout import LONGEST_TEXT, SPLITS, long_text_fault, text_id
+from builders.store.layout import LONGEST_TEXT, SPLITS, long_text_fault
 from builders.store.published import published_figures as paper_figures
 
-# No metadata such as dataset_infos.json.
-_DATA_NAME = re.compile(r"\.(jsonl(\.gz)?|parquet)$", re.IGNORECASE)
-_REPOSITORY = re.compile(r"([\w.-]{1,96}/[\w.-]{1,96})(?:/(.+))?")  # ORG/NAME, or ORG/NAME/PATH
-_LINES_PER_UPDATE = 1_000  # of the bar of a file of JSON lines
-_ROWS_PER_BATCH = 256  # a row with its passages can have 100 kB
 _PASSAGES_PER_BATCH = 4_096
-# C-MTEB's column names -> mteb's column names.
-_MTEB_NAMES = {"id": "_id", "qid": "query-id", "pid": "corpus-id"}
-
-
-class CopiedPassage(Struct, gc=False):
-    text: str
-    docid: str | int = ""
-    title: Any = None
-
-
-class RankedPassages(Struct, gc=False):
-    """A query with its passages."""
-
-    query: str
-    positive_passages: list[CopiedPassage]
-    query_id: str | int = ""
-    negative_passages: list[CopiedPassage] = []
-
-
-class CopiedText(Struct, gc=False):
-    """A passage or a query."""
-
-    id: str | int = msgspec.field(name="_id")
-    text: str = ""
-    title: Any = None
-
-
-class CopiedJudgment(Struct, gc=False):
-    query: str | int = msgspec.field(name="query-id")
-    passage: str | int = msgspec.field(name="corpus-id")
-    score: int | float = 1
-
-
-T = TypeVar("T", RankedPassages, CopiedText, CopiedJudgment)
+_DEFAULT_SPLIT = "dev"  # of judgments without a split in the file's name
+_HIGHEST_GRADE = 1_000_000  # as in files of judgments that `evaluate` reads
 Pair = tuple[bytes, int]  # the MD5 and the number of a text
-# (location, row). The location is the file's name, and the number of the line or row.
-LocatedRows = Iterator[tuple[str, dict[str, Any]]]
+Titles = Literal["join", "drop"]
 
 
-def _parquet_rows(path: Path) -> LocatedRows:
-    row_number = 0
-    with convert_read_errors(path, damaged="is damaged, or not a Parquet file"), pq.ParquetFile(path) as file:
-        for batch in file.iter_batches(batch_size=_ROWS_PER_BATCH):
-            for row in batch.to_pylist():
-                row_number += 1
-                yield f"{path}, row {row_number}", row
-
-
-def _json_rows(path: Path, bar: Any = None) -> LocatedRows:
-    """Yield the rows of JSON lines. ``bar`` is moved by the bytes that are read from the file."""
-    with open_text(path) as stream:
-        for line_number, line in numbered_lines(stream, path):
-            # Files with a byte order mark may have been joined, so any line can begin with one.
-            content = line.removeprefix(BOM).rstrip(b"\r\n")
-            if content.strip():
-                yield f"{path}:{line_number}", json_of(content, dict[str, Any], path, line_number)
-            # A file position costs as much as a short line, so the bar does not move with every line.
-            if bar is not None and line_number % _LINES_PER_UPDATE == 0:
-                bar.update(_bytes_read(stream) - bar.n)
-        if bar is not None:
-            bar.update(_bytes_read(stream) - bar.n)
-
-
-def _bytes_read(stream: IO[bytes]) -> int:
-    """Return the position in a file of :func:`.open_text`. In a gzipped file, this is the number of compressed bytes.
-
-    The size of the decompressed text is unknown before the end, so a bar of a gzipped file counts compressed bytes.
-    """
-    if isinstance(stream, io.BufferedReader) and isinstance(stream.raw, gzip.GzipFile):
-        compressed_file: Any = stream.raw.fileobj
-        return int(compressed_file.tell())
-    return stream.tell()
-
-
-def _rows(path: Path) -> LocatedRows:
-    return _parquet_rows(path) if is_parquet(path) else _json_rows(path)
-
-
-def _typed_rows(rows: LocatedRows, kind: type[T]) -> Iterator[tuple[str, T]]:
-    """Yield (location, row) with the rows as the type ``kind``, and C-MTEB's columns under mteb's names."""
-    for location, row in rows:
-        renamed_row = {_MTEB_NAMES.get(name, name): value for name, value in row.items()}
-        yield location, convert_to(renamed_row, kind, location)
-
-
-def rows_of(path: Path, kind: type[T]) -> Iterator[tuple[str, T]]:
-    """Yield (location, row) for every row, decoded as the type ``kind``.
-
-    Raises :class:`InputError` for a damaged file or a row of another type. The error names the row's location.
-    """
-    return _typed_rows(_rows(path), kind)
-
-
-def _rows_with_bar(path: Path, kind: type[T]) -> Iterator[tuple[str, T]]:
-    """Call :func:`rows_of` with a bar, of rows for a Parquet file, and of bytes for JSON lines."""
-    if is_parquet(path):
-        with convert_read_errors(path, damaged="is damaged, or not a Parquet file"):
-            row_count = pq.read_metadata(path).num_rows
-        yield from show_progress(rows_of(path, kind), total=row_count, unit="row", label=path.name)
-        return
-    with convert_read_errors(path):
-        byte_count = path.stat().st_size or None  # a pipe has no size
-    with show_progress(total=byte_count, unit="B", label=path.name) as bar:
-        yield from _typed_rows(_json_rows(path, bar), kind)
-
-
-def kind_of(path: Path, *names: str) -> str:
-    """Return ``ranking``, ``corpus``, ``queries`` or ``qrels``, by the columns of the file.
-
-    Corpus and queries have the same columns. They are told apart by the first of ``names`` that contains either
-    ``corpus`` or ``quer``. Raises :class:`InputError` for other columns, and for names without exactly one of these.
-    """
-    first_row = next(_rows(path), None)
-    if first_row is None:
-        raise InputError("is empty", path=path)
-    _, row = first_row
-    columns = {_MTEB_NAMES.get(column, column) for column in row}
-    if {"query", "positive_passages"} <= columns:
-        return "ranking"
-    if {"query-id", "corpus-id"} <= columns:
-        return "qrels"
-    if not {"_id", "text"} <= columns:
-        expected = "(query, positive_passages), (_id, text) or (query-id, corpus-id, score)"
-        raise InputError(f"has the columns {', '.join(sorted(columns))}; expected {expected}", path=path)
-    for name in map(str.lower, names):
-        if ("quer" in name) != ("corpus" in name):
-            return "corpus" if "corpus" in name else "queries"
-    raise InputError("has passages or queries; expected corpus or queries in the file's name", path=path)
-
-
-class CopyFile(NamedTuple):
-    """A file of a copy. ``shown`` is its name in the manifest, and ``kind`` is from :func:`kind_of`."""
-
-    path: Path
-    shown: str
-    kind: str
-    split: str
-
-
-def build_copy(sources: Sequence[str], out: Path) -> dict[str, Any]:
+def build_copy(sources: Sequence[str], out: Path, titles: Titles = "join") -> dict[str, Any]:
     """Build the release ``out`` from copies, and return the content of its ``stats.json``.
 
-    ``sources`` are folders, files, or dataset repositories on a hub: ORG/NAME, or ORG/NAME/PATH for a file or folder.
-    Raises :class:`InputError` for a wrong or missing file, an error of the hub, or if ``out`` is not a release.
+    Args:
+        sources: folders, files, or dataset repositories on a hub: ORG/NAME, or ORG/NAME/PATH for a file or folder.
+        titles: "join" to put the title of a passage before its text, or "drop". Both are counted.
+
+    Raises:
+        InputError: a wrong or missing file, an error of the hub, or ``out`` is not a release.
     """
     with open_work(out) as work:
         # Find the files, and sort them by their kind.
         files: list[CopyFile] = []
         for source in sources:
-            files += _copy_files(source)
+            files += find_copy_files(source)
         by_kind: dict[str, list[CopyFile]] = {}
         for file in files:
             by_kind.setdefault(file.kind, []).append(file)
-        if by_kind.keys() not in ({"ranking"}, {"corpus", "queries", "qrels"}):
+        if by_kind.keys() not in ({"ranking"}, {"ranking", "corpus"}, {"corpus", "queries", "qrels"}):
             raise InputError(
                 f"the copy has {', '.join(by_kind)}; expected queries with passages, or corpus, queries and qrels"
                 " (C-MTEB has the qrels of NAME in NAME-qrels)",
@@ -203,24 +64,30 @@ def build_copy(sources: Sequence[str], out: Path) -> dict[str, Any]:
             )
         # Read the files.
         splits = {name: OfficialSplit(name, labelled=True) for name in SPLITS}
+        reader = _CopyReader(work, splits, titles)
         if "ranking" in by_kind:
-            passages: list[int] = []
+            passages = reader.read_passages(by_kind.get("corpus", ()))
             for split in splits.values():
-                _read_ranking(work, split, [file.path for file in files if file.split == split.name])
+                split_files = [file.path for file in by_kind["ranking"] if (file.split or _DEFAULT_SPLIT) == split.name]
+                reader.read_ranking(split, split_files)
                 passages += _passages_of(split)
         else:
-            passages = _read_tables(work, splits, by_kind["corpus"], by_kind["queries"], by_kind["qrels"])
+            passages = reader.read_tables(by_kind["corpus"], by_kind["queries"], by_kind["qrels"])
         if not passages:
             raise InputError("the copy has no passage; expected a complete copy", path=sources[0])
         # Write the release.
         _write_corpus(work, passages)
         for split in splits.values():
             write_questions(work, split)
+        reader.original_ids.write(work, passages, splits.values())
         draft = work.draft
         draft.stats["copy"] = {**work.findings.described(), "published": compare_with_published(draft.stats)}
+        options: dict[str, Any] = {"copy": [_public_name(source) for source in sources]}
+        if titles != "join":
+            options["titles"] = titles
         draft.build = {
             "verb": "official",
-            "options": {"copy": [_public_name(source) for source in sources]},
+            "options": options,
             "sources": describe_files((file.shown, file.path) for file in files),
         }
     return draft.stats
@@ -240,122 +107,209 @@ def _passages_of(split: OfficialSplit) -> list[int]:
     return texts
 
 
-def _count_titles(work: BlockWork, noun: str, passages: Iterable[CopiedPassage | CopiedText]) -> None:
-    """Count the titles, because a release has none (Section 2.2.2)."""
-    for passage in passages:
-        if passage.title and str(passage.title).strip():
-            work.findings.add(f"{noun} with a title (dropped)", 1, str(passage.title))
+def add_positives(
+    split: OfficialSplit, query: Pair, grades: Iterable[tuple[Pair, int]]
+) -> tuple[OfficialQuestion, int]:
+    """Add judgments to a question. Return the question, and the number of passages that were judged before.
 
-
-def _number_texts(work: BlockWork, noun: str, ids_and_texts: Iterable[tuple[str | int, str]]) -> list[Pair]:
-    """Return (MD5, number) of each text. Skip and count blank or long texts, count wrong ids.
-
-    ``noun`` is the word for the texts in findings: passages or queries.
+    A passage that is judged again keeps the highest of its grades. Questions are in the order of their first rows.
     """
-    texts: list[bytes] = []
-    for copy_id, text in ids_and_texts:
-        if not text.strip():
-            work.findings.add(f"{noun} without a text (skipped)", 1, str(copy_id))
-            continue
-        if long_text_fault(text):
-            work.findings.add(f"{noun} of more than {LONGEST_TEXT:,} characters (skipped)", 1, str(copy_id))
-            continue
-        if copy_id and str(copy_id) != text_id(text):
-            work.findings.add(f"{noun} whose id in the copy is not the MD5 of the text", 1, str(copy_id))
-        texts.append(text.encode())
-    column = texts_of(texts, noun)
-    return list(zip(ids_in(column.digests), work.number(column).tolist(), strict=True))
-
-
-def add_positives(work: BlockWork, split: OfficialSplit, query: Pair, positives: Iterable[Pair]) -> OfficialQuestion:
-    """Add positives to a question, and return the question. Questions are in the order of their first rows."""
     query_id, query_text = query
-    question = split.by_id.get(query_id)
-    if question is None:
-        question = split.add(query_id, query_text)
-    else:
-        finding = f"rows of {split.name} whose query occurred before (passages are merged)"
-        work.findings.add(finding, 1, query_id.hex())
-    question.positives.update(dict.fromkeys(positives))
-    return question
+    question = split.by_id.get(query_id) or split.add(query_id, query_text)
+    repeated_count = 0
+    for passage, grade in grades:
+        earlier_grade = question.positives.get(passage, question.judged_negatives.get(passage))
+        if earlier_grade is not None:
+            repeated_count += 1
+            if grade <= earlier_grade:
+                continue
+        question.judged_negatives.pop(passage, None)
+        if grade > 0:
+            question.positives[passage] = grade
+        else:
+            question.judged_negatives[passage] = grade
+    return question, repeated_count
 
 
-def _read_ranking(work: BlockWork, split: OfficialSplit, paths: Iterable[Path]) -> None:
-    """Read queries with their passages into ``split``."""
-    for path in paths:
-        for location, row in _rows_with_bar(path, RankedPassages):
-            if not row.query.strip():
-                raise InputError("the query is empty; expected a text", path=location)
-            fault = long_text_fault(row.query)
-            if fault:
-                raise InputError(fault, path=location)
-            (query,) = _number_texts(work, "queries", [(row.query_id, row.query)])
-            _count_titles(work, "passages", row.positive_passages + row.negative_passages)
-            positives = _number_passages(work, row.positive_passages)
-            negatives = _number_passages(work, row.negative_passages)
-            question = add_positives(work, split, query, positives)
-            question.negatives += [text for _, text in negatives]
-    # A later row of the same query can have the positives, so negatives are checked last.
-    for question in split.by_id.values():
-        positive_texts = {text for _, text in question.positives}
-        contradictions = sum(text in positive_texts for text in question.negatives)
-        work.findings.add("negatives that are a positive of their query (skipped)", contradictions)
-        distinct_negatives = dict.fromkeys(question.negatives)
-        question.negatives = [text for text in distinct_negatives if text not in positive_texts]
+class _CopyReader:
+    """Read the files of a copy into splits.
 
+    Attributes:
+        work: the release being written.
+        splits: the splits to fill, by name.
+        titles: the use of titles, see :func:`build_copy`.
+        original_ids: the ids of the copy.
+    """
 
-def _number_passages(work: BlockWork, passages: Iterable[CopiedPassage]) -> list[Pair]:
-    return _number_texts(work, "passages", ((passage.docid, passage.text) for passage in passages))
+    def __init__(self, work: BlockWork, splits: Mapping[str, OfficialSplit], titles: Titles) -> None:
+        self.work = work
+        self.splits = splits
+        self.titles = titles
+        self.original_ids = OriginalIds()
 
+    def read_ranking(self, split: OfficialSplit, paths: Iterable[Path]) -> None:
+        """Read queries with their passages into ``split``."""
+        findings = self.work.findings
+        for path in paths:
+            for location, row in rows_with_bar(path, Ranked):
+                if not row.query.strip():
+                    raise InputError("the query is empty; expected a text", path=location)
+                fault = long_text_fault(row.query)
+                if fault:
+                    raise InputError(fault, path=location)
+                (query,) = self._number_texts("queries", [(row.query_id, row.query)])
+                positives = self._number_passages(row.positive_passages)
+                negatives = self._number_passages(row.negative_passages)
+                if query[0] in split.by_id:
+                    finding = f"rows of {split.name} whose query occurred before (passages are merged)"
+                    findings.add(finding, 1, query[0].hex())
+                question, _ = add_positives(split, query, [(positive, 1) for positive in positives])
+                question.negatives += [text for _, text in negatives]
+        # A later row of the same query can have the positives, so negatives are checked last.
+        for question in split.by_id.values():
+            positive_texts = {text for _, text in question.positives}
+            contradictions = sum(text in positive_texts for text in question.negatives)
+            findings.add("negatives that are a positive of their query (skipped)", contradictions)
+            distinct_negatives = dict.fromkeys(question.negatives)
+            question.negatives = [text for text in distinct_negatives if text not in positive_texts]
 
-def _read_tables(
-    work: BlockWork,
-    splits: Mapping[str, OfficialSplit],
-    corpus: Iterable[CopyFile],
-    queries: Iterable[CopyFile],
-    qrels: Iterable[CopyFile],
-) -> list[int]:
-    """Read corpus, queries and judgments into ``splits``. Return the numbers of the passages' texts."""
-    passages = _read_texts(work, "passages", corpus)
-    questions = _read_texts(work, "queries", queries)
-    # (split, query) -> positive passages.
-    positives_by_query: dict[tuple[str, str], list[Pair]] = {}
-    for file in qrels:
-        for _, row in _rows_with_bar(file.path, CopiedJudgment):
-            query, passage = str(row.query), str(row.passage)
-            # NaN is no positive score either.
-            if not row.score > 0:
-                work.findings.add(f"judgments of {file.split} with a score of 0 (skipped)")
-            elif query not in questions or passage not in passages:
-                finding = f"judgments of {file.split} whose query or passage the copy lacks (skipped)"
-                work.findings.add(finding, 1, f"{query} {passage}")
-            else:
-                if row.score != 1:
-                    work.findings.add(f"judgments of {file.split} with another grade than 1 (stored as 1)")
-                positives_by_query.setdefault((file.split, query), []).append(passages[passage])
-    for (split, query), positives in positives_by_query.items():
-        add_positives(work, splits[split], questions[query], positives)
-    judged_queries = {query for _, query in positives_by_query}
-    unjudged_queries = questions.keys() - judged_queries
-    if unjudged_queries:
-        work.findings.add("queries without a judgment (skipped)", len(unjudged_queries), min(unjudged_queries))
-    # Two ids of the copy can have the same text, which becomes one passage.
-    text_numbers = [number for _, number in passages.values()]
-    repeated_count = len(text_numbers) - len(set(text_numbers))
-    work.findings.add("passages whose text occurred before (merged)", repeated_count)
-    return text_numbers
+    def read_passages(self, corpus: Iterable[CopyFile]) -> list[int]:
+        """Read the passages of Tevatron's corpus. Return the numbers of the texts."""
+        return [number for _, number in self._read_texts("passages", corpus).values()]
 
+    def read_tables(
+        self, corpus: Iterable[CopyFile], queries: Iterable[CopyFile], qrels: Sequence[CopyFile]
+    ) -> list[int]:
+        """Read corpus, queries and judgments. Return the numbers of the passages' texts."""
+        passages = self._read_texts("passages", corpus)
+        questions: dict[str, Pair] = {}
+        # Queries of a test set without labels are kept, if the name of their file has the split.
+        unlabelled_questions: dict[str, Pair] = {}
+        judged_splits = {file.split or _DEFAULT_SPLIT for file in qrels}
+        for file in queries:
+            file_questions = self._read_texts("queries", [file], questions)
+            questions |= file_questions
+            if file.split == "test" and "test" not in judged_splits:
+                unlabelled_questions |= file_questions
+        judged_queries = self._read_judgments(qrels, questions, passages)
+        if unlabelled_questions:
+            self.splits["test"].labelled = False
+            for query_id, query_text in unlabelled_questions.values():
+                if query_id not in self.splits["test"].by_id:
+                    self.splits["test"].add(query_id, query_text)
+        unjudged_queries = questions.keys() - judged_queries - unlabelled_questions.keys()
+        if unjudged_queries:
+            finding = "queries without a judgment (skipped)"
+            self.work.findings.add(finding, len(unjudged_queries), min(unjudged_queries))
+        # Two ids of the copy can have the same text, which becomes one passage.
+        text_numbers = [number for _, number in passages.values()]
+        repeated_count = len(text_numbers) - len(set(text_numbers))
+        self.work.findings.add("passages whose text occurred before (merged)", repeated_count)
+        return text_numbers
 
-def _read_texts(work: BlockWork, noun: str, files: Iterable[CopyFile]) -> dict[str, Pair]:
-    """Return the texts of corpus or queries by the copy's ids. ``noun`` is passages or queries."""
-    texts_by_id: dict[str, Pair] = {}
-    for file in files:
-        for location, row in _rows_with_bar(file.path, CopiedText):
-            _count_titles(work, noun, [row])
-            for pair in _number_texts(work, noun, [(row.id, row.text)]):  # none for a skipped text
-                if texts_by_id.setdefault(str(row.id), pair) != pair:
-                    raise InputError(f"the id {str(row.id)!r} has a second text; expected one text", path=location)
-    return texts_by_id
+    def _read_judgments(
+        self, qrels: Iterable[CopyFile], questions: Mapping[str, Pair], passages: Mapping[str, Pair]
+    ) -> set[str]:
+        """Read judgments into the splits. Return the ids of the judged queries."""
+        findings = self.work.findings
+        # (split, query) -> graded passages.
+        grades_by_query: dict[tuple[str, str], list[tuple[Pair, int]]] = {}
+        for file in qrels:
+            split_name = file.split or _DEFAULT_SPLIT
+            for location, row in rows_with_bar(file.path, Judgment):
+                query, passage = str(row.query), str(row.passage)
+                grade = self._whole_grade(row.score, split_name, location)
+                if query not in questions or passage not in passages:
+                    finding = f"judgments of {split_name} whose query or passage the copy lacks (skipped)"
+                    findings.add(finding, 1, f"{query} {passage}")
+                elif grade is not None:
+                    grades_by_query.setdefault((split_name, query), []).append((passages[passage], grade))
+        for (split_name, query), grades in grades_by_query.items():
+            # A labelled question needs a positive passage.
+            if max(grade for _, grade in grades) <= 0:
+                findings.add(f"queries of {split_name} without a positive judgment (skipped)", 1, query)
+                continue
+            split = self.splits[split_name]
+            if questions[query][0] in split.by_id:
+                findings.add(f"queries of {split_name} whose text occurred before (merged)", 1, query)
+            _, repeated_count = add_positives(split, questions[query], grades)
+            finding = f"judgments of {split_name} of a pair that was judged before (the highest grade is kept)"
+            findings.add(finding, repeated_count)
+        return {query for _, query in grades_by_query}
+
+    def _whole_grade(self, score: float, split_name: str, location: str) -> int | None:
+        """Return the grade of a judgment, or None for a score that is no number."""
+        findings = self.work.findings
+        if not math.isfinite(score):
+            findings.add(f"judgments of {split_name} whose score is no number (skipped)")
+            return None
+        if abs(score) > _HIGHEST_GRADE:
+            raise InputError(f"expected scores of at most {_HIGHEST_GRADE:,}, found {score:g}", path=location)
+        grade = math.ceil(score)  # a fraction above 0 is a positive
+        if grade != score:
+            findings.add(f"judgments of {split_name} with a fraction as the grade (rounded up)")
+        if grade <= 0:
+            findings.add(f"judgments of {split_name} with a score of 0 or less (kept as judged negatives)")
+        elif grade != 1:
+            findings.add(f"judgments of {split_name} {OTHER_GRADES}")
+        return grade
+
+    def _read_texts(
+        self, noun: str, files: Iterable[CopyFile], earlier_texts: Mapping[str, Pair] | None = None
+    ) -> dict[str, Pair]:
+        """Return the texts of corpus or queries by the copy's ids. ``noun`` is passages or queries."""
+        texts_by_id: dict[str, Pair] = {}
+        for file in files:
+            for location, row in rows_with_bar(file.path, Text):
+                text = self._use_title(noun, row)
+                for pair in self._number_texts(noun, [(row.id, text)]):  # none for a skipped text
+                    copy_id = str(row.id)
+                    earlier_pair = (earlier_texts or {}).get(copy_id, pair)
+                    if texts_by_id.setdefault(copy_id, pair) != pair or earlier_pair != pair:
+                        raise InputError(f"the id {copy_id!r} has a second text; expected one text", path=location)
+        return texts_by_id
+
+    def _number_passages(self, passages: Iterable[Passage]) -> list[Pair]:
+        return self._number_texts(
+            "passages", ((passage.docid, self._use_title("passages", passage)) for passage in passages)
+        )
+
+    def _use_title(self, noun: str, row: Passage | Text) -> str:
+        """Return the text with its title before it, or without the title. Count titles."""
+        title = str(row.title).strip() if row.title else ""
+        if not title:
+            return row.text
+        if noun == "passages" and self.titles == "join":
+            self.work.findings.add(f"{noun} {JOINED_TITLES}", 1, title)
+            # As BEIR joins them.
+            return f"{title} {row.text}" if row.text.strip() else title
+        self.work.findings.add(f"{noun} with a title (dropped)", 1, title)
+        return row.text
+
+    def _number_texts(self, noun: str, ids_and_texts: Iterable[tuple[str | int, str]]) -> list[Pair]:
+        """Return (MD5, number) of each text. Skip and count blank or long texts, count and keep other ids.
+
+        ``noun`` is the word for the texts in findings: passages or queries.
+        """
+        findings = self.work.findings
+        copy_ids: list[str] = []
+        texts: list[bytes] = []
+        for copy_id, text in ids_and_texts:
+            if not text.strip():
+                findings.add(f"{noun} without a text (skipped)", 1, str(copy_id))
+                continue
+            if long_text_fault(text):
+                findings.add(f"{noun} of more than {LONGEST_TEXT:,} characters (skipped)", 1, str(copy_id))
+                continue
+            copy_ids.append(str(copy_id))
+            texts.append(text.encode())
+        column = texts_of(texts, noun)
+        digests = list(ids_in(column.digests))
+        for copy_id, digest in zip(copy_ids, digests, strict=True):
+            if copy_id and copy_id != digest.hex():
+                findings.add(f"{noun} whose id in the copy is not the MD5 of the text", 1, copy_id)
+                self.original_ids.add(noun, copy_id, digest, findings)
+        return list(zip(digests, self.work.number(column).tolist(), strict=True))
 
 
 def _write_corpus(work: BlockWork, passages: Iterable[int]) -> None:
@@ -367,114 +321,6 @@ def _write_corpus(work: BlockWork, passages: Iterable[int]) -> None:
         batch = text_numbers[start : start + _PASSAGES_PER_BATCH]
         corpus.write(digests[batch], pa.array(work.texts.get(batch)))
     work.draft.stats["collections"]["corpus"] = corpus.lengths.summary()
-
-
-def copy_input(sources: Sequence[str]) -> VerbInput:
-    """Describe the copies of a verb: the data files of a local copy, or the commit of a repository on the hub.
-
-    If the hub fails, the commit is unknown.
-    """
-    hashes: dict[str, str] = {}
-    problem: InputError | None = None
-    for number, source in enumerate(sources, 1):
-        path = Path(source)
-        if path.exists():
-            for name, file in _local_files(path).items():
-                with convert_read_errors(file):
-                    hashes[f"{number}: {path.name}/{name}"] = cached_sha256(file)
-            continue
-        repository = _REPOSITORY.fullmatch(source)
-        if repository:
-            try:
-                hashes[f"{number}: {source}"] = _repository_info(repository[1]).commit
-            except InputError as error:
-                hashes[f"{number}: {source}"] = UNKNOWN
-                problem = error
-    return VerbInput("the copy", hashes, problem)
-
-
-def _local_files(path: Path) -> dict[str, Path]:
-    """Return the data files of a folder by relative path, or the file ``path``."""
-    if path.is_file():
-        return {path.name: path}
-    files = {}
-    for file in sorted(path.rglob("*")):
-        name = file.relative_to(path)
-        # Hidden folders have the hub client's metadata of downloads.
-        is_hidden = any(part.startswith(".") for part in name.parts)
-        if file.is_file() and _DATA_NAME.search(name.name) and not is_hidden:
-            files[name.as_posix()] = expect_inside(file, path)
-    if not files:
-        raise InputError("has no .jsonl, .jsonl.gz or .parquet file", path=path)
-    return files
-
-
-def _copy_files(source: str) -> list[CopyFile]:
-    """Return the data files of a folder, a file, or a repository on the hub, which is downloaded."""
-    path = Path(source)
-    repository = _REPOSITORY.fullmatch(source)
-    folder_name = ""  # the first part of the files' names in the manifest
-    if path.exists():
-        paths_by_name = _local_files(path)
-        if path.is_dir():
-            folder_name = path.name
-    elif repository:
-        folder_name = repository[1]
-        paths_by_name = _fetch_files(folder_name, repository[2] or "")
-    else:
-        raise InputError("does not exist; expected a file, a folder, or ORG/NAME on a hub", path=source)
-    files: list[CopyFile] = []
-    for name, file_path in paths_by_name.items():
-        shown_name = f"{folder_name}/{name}" if folder_name else name
-        kind = kind_of(file_path, name, folder_name)
-        files.append(CopyFile(file_path, shown_name, kind, split_of(name) or "dev"))
-    return files
-
-
-class RepositoryInfo(NamedTuple):
-    """The newest commit of a dataset on the hub, and the names of its files."""
-
-    commit: str
-    names: list[str]
-
-
-def _repository_info(repo: str) -> RepositoryInfo:
-    """Ask the hub for a dataset. Raises :class:`InputError` if the hub fails."""
-    need_hub()
-    from huggingface_hub import HfApi
-
-    api = HfApi()
-    with clear_errors(repo, api.endpoint, "dataset", "download"):
-        info = api.dataset_info(repo)
-        return RepositoryInfo(commit_in(info, repo), [sibling.rfilename for sibling in info.siblings or []])
-
-
-def _fetch_files(repo: str, start: str) -> dict[str, Path]:
-    """Download the data files of a repository, and return their paths by name.
-
-    ``start`` is a file or folder of the repository. If it is empty, all data files are downloaded.
-    """
-    from huggingface_hub import HfApi
-
-    api = HfApi()
-    repository = _repository_info(repo)
-    commit = repository.commit
-    with clear_errors(repo, api.endpoint, "dataset", "download"):
-        names = sorted(name for name in repository.names if _DATA_NAME.search(name))
-        if start:
-            # The added slashes prevent that dev.jsonl selects dev.jsonl.gz.
-            names = [name for name in names if f"{name}/".startswith(f"{start.rstrip('/')}/")]
-        if not names:
-            raise InputError(f"{repo} has no .jsonl, .jsonl.gz or .parquet file {start}".rstrip() + OTHER_HUB)
-        for name in names:
-            problem = problem_of(name)
-            if problem:
-                raise InputError(f"{repo}: {problem}{OTHER_HUB}")
-        log.info("%s at %s: %d files", repo, commit, len(names))
-        paths_by_name: dict[str, Path] = {}
-        for name in names:
-            paths_by_name[name] = Path(api.hf_hub_download(repo, name, repo_type="dataset", revision=commit))
-        return paths_by_name
 
 
 def compare_with_published(stats: Mapping[str, Any]) -> dict[str, list[int | None]]:

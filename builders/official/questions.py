@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from builders.core.files import write_text
-from builders.core.typed import json_of, repeated_key
+from builders.core.typed import expect_unique_keys, json_of
 from builders.official.blocks import HEAD, BlockWork
 from builders.official.numbered import Keys, as_keys, hex_ids
 from builders.official.official_archives import OfficialFile
@@ -43,13 +43,15 @@ class OfficialQuestion:
     Attributes:
         key: id of the question, 16 bytes.
         text: number of the question's text.
-        positives: (id, number of the text) of each positive passage, in order, each once.
-        negatives: numbers of the negative passages' texts.
+        positives: (id, number of the text) of each positive passage -> grade, in order.
+        judged_negatives: (id, number of the text) of each passage with a judgment of 0 or less -> grade.
+        negatives: numbers of the other negative passages' texts.
     """
 
     key: bytes
     text: int
-    positives: dict[tuple[bytes, int], None] = field(default_factory=dict)
+    positives: dict[tuple[bytes, int], int] = field(default_factory=dict)
+    judged_negatives: dict[tuple[bytes, int], int] = field(default_factory=dict)
     negatives: list[int] = field(default_factory=list)
 
 
@@ -97,7 +99,7 @@ def read_questions(work: BlockWork, official_file: OfficialFile, split: Official
                     official_file, line, f"question_id {key.hex()} has two texts; expected one text for each id"
                 )
                 continue
-            question.positives.update(dict.fromkeys(question_positives))
+            question.positives.update(dict.fromkeys(question_positives, 1))
             official_file.rows = (official_file.rows or 0) + 1
 
 
@@ -128,9 +130,7 @@ def read_question_list(work: BlockWork, official_file: OfficialFile, split: Offi
     if official_file.role == "ids":
         content = official_file.read(official_file.size)
         ids_by_text = json_of(content, dict[str, Id], official_file.shown, remedy="expected one JSON {question: id}")
-        repeated_text = repeated_key(content)
-        if repeated_text is not None:
-            raise official_file.error(f"has the question {repeated_text!r} twice; expected every question once")
+        expect_unique_keys(content, len(ids_by_text), official_file.shown)
         try:
             texts = work.number(texts_of([text.encode() for text in ids_by_text], "question")).tolist()
         except BadLine as error:
@@ -159,7 +159,7 @@ def read_training(work: BlockWork, official_files: list[OfficialFile], split: Of
     if not has_train_json:
         for query, passage in positives:
             question = split.by_text.get(query) or split.add(digests[query].tobytes(), query)
-            question.positives[passage_ids[passage].tobytes(), passage] = None
+            question.positives[passage_ids[passage].tobytes(), passage] = 1
     # Compare the TSVs with the judgments, and add the negatives.
     judged_pairs: set[TextPair] = set()
     for query, question in split.by_text.items():
@@ -284,21 +284,26 @@ def write_questions(work: BlockWork, split: OfficialSplit) -> None:
     query_ids = hex_ids(as_keys(b"".join(split.by_id)))
     work.draft.write("queries", split.name, [pa.table([query_ids, texts], schema=QUERIES)])
     # The config qrels.
-    positive_counts = [len(question.positives) for question in questions]
-    positive_ids: list[bytes] = []
+    judged_counts: list[int] = []
+    judged_ids: list[bytes] = []
+    grades: list[int] = []
     for question in questions:
-        positive_ids += [passage_id for passage_id, _ in question.positives]
-    positive_keys = as_keys(b"".join(positive_ids))
+        judged_passages = question.positives | question.judged_negatives
+        judged_counts.append(len(judged_passages))
+        judged_ids += [passage_id for passage_id, _ in judged_passages]
+        grades += judged_passages.values()
+    judged_keys = as_keys(b"".join(judged_ids))
     has_no_collection = work.passages.ids.count == 0
-    is_in_qrels = work.passages.has(positive_keys) | has_no_collection
+    is_in_qrels = work.passages.has(judged_keys) | has_no_collection
     if split.labelled:
-        work.findings.add(f"questions of {split.name} without a positive passage", positive_counts.count(0))
+        unanswered_count = sum(not question.positives for question in questions)
+        work.findings.add(f"questions of {split.name} without a positive passage", unanswered_count)
         finding = f"judgments of {split.name} whose passage the collection lacks (not in the qrels)"
-        work.findings.add_ids(finding, positive_keys, ~is_in_qrels)
+        work.findings.add_ids(finding, judged_keys, ~is_in_qrels)
     if is_in_qrels.any():
-        judged_queries = np.repeat(query_ids, positive_counts)[is_in_qrels]
-        scores = [1] * len(judged_queries)
-        table = pa.table([judged_queries, hex_ids(positive_keys[is_in_qrels]), scores], schema=QRELS)
+        judged_queries = np.repeat(query_ids, judged_counts)[is_in_qrels]
+        scores = np.array(grades, np.int64)[is_in_qrels]
+        table = pa.table([judged_queries, hex_ids(judged_keys[is_in_qrels]), scores], schema=QRELS)
         work.draft.write("qrels", split.name, [table])
     # The joined rows, and the split's column of Table 3.
     lengths = LengthCounter()
@@ -315,9 +320,10 @@ def _joined_tables(work: BlockWork, questions: list[OfficialQuestion], lengths: 
         rows: list[dict[str, Any]] = []
         for question in questions[start : start + _ROWS_PER_BATCH]:
             # Read all texts of a row at once: the query, the positives, then the negatives.
-            positive_texts = [text for _, text in question.positives]
-            query, *texts = work.texts.get(np.array([question.text, *positive_texts, *question.negatives]))
-            docids = [positive_id.hex() for positive_id, _ in question.positives]
+            judged_passages = list(question.positives) + list(question.judged_negatives)
+            judged_texts = [text for _, text in judged_passages]
+            query, *texts = work.texts.get(np.array([question.text, *judged_texts, *question.negatives]))
+            docids = [passage_id.hex() for passage_id, _ in judged_passages]
             docids += hex_ids(passage_ids[question.negatives])
             passages = [{"docid": docid, "title": "", "text": text} for docid, text in zip(docids, texts, strict=True)]
             positive_count = len(question.positives)

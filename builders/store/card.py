@@ -50,6 +50,9 @@ _LARGEST_SIZE = "10M<n<100M"
 _DEFAULT_CONFIG = "qrels"
 _ALL_QUERIES = "queries"
 _TAGS = ["information-retrieval", "passage-retrieval", "dense-retrieval", "benchmark", "dureader", "dureader_retrieval"]
+# Words of the findings of a copy, which `official --copy` counts.
+JOINED_TITLES = "with a title (joined before the text)"
+OTHER_GRADES = "with another grade than 1 (kept)"
 _MAX_CONFIGS_IN_CELL = 6  # further configs are "..." in the table of columns
 _MEGABYTE = 1e6
 
@@ -80,6 +83,8 @@ def card_markdown(
     """
     configs = configs_of(entries)
     dataset_sets = sets_of(configs)
+    # A copy's findings say what differs from the benchmark.
+    copy_findings = stats.get("copy", {}).get("findings", {})
     example_config = ""
     if repo:
         example_config = shown_config(configs)
@@ -96,6 +101,8 @@ def card_markdown(
             stats=stats,
             reading=is_reading(builds),
             official=is_official(builds),
+            has_joined_titles=any(JOINED_TITLES in finding for finding in copy_findings),
+            has_grades=any(OTHER_GRADES in finding for finding in copy_findings),
             example_config=example_config,
             columns=_describe_columns(configs),
             table3_rows=TABLE3_ROWS,

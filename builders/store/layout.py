@@ -58,6 +58,7 @@ def is_for_tuning(query_id: str) -> bool:
 
 CORPUS = pa.schema({"_id": pa.string(), "title": pa.string(), "text": pa.string()})
 IDS = pa.schema({"_id": pa.string()})
+ORIGINAL_IDS = pa.schema({"original-id": pa.string(), "_id": pa.string()})
 QUERIES = pa.schema({"_id": pa.string(), "text": pa.string()})
 QRELS = pa.schema({"query-id": pa.string(), "corpus-id": pa.string(), "score": pa.int64()})
 PASSAGES = pa.list_(pa.struct([("docid", pa.string()), ("title", pa.string()), ("text", pa.string())]))
@@ -192,6 +193,8 @@ BEFORE = "qrels-before"
 # test questions or far from the test questions. ``resttest-*`` has the training questions of all buckets except one.
 # The split ``extrapolation`` tests on the excluded bucket, and ``interpolation`` tests on the other buckets.
 DRAWN = ("restrain-", "resttest-")
+# The ids that the passages and queries of a copy had, where they differ from the MD5 of the text.
+ORIGINAL_IDS_CONFIG = "original-ids"
 SAMPLE = "sample-"  # prefix of configs that list a part of the passages
 
 
@@ -213,6 +216,12 @@ CONFIGS = (
     Config("test", JOINED, ("test",), "Test queries with their positive passages (empty lists without labels)"),
     Config(
         "answers", ANSWERS, SPLITS, "People's answers to the queries, the type of each query and where it was asked"
+    ),
+    Config(
+        ORIGINAL_IDS_CONFIG,
+        ORIGINAL_IDS,
+        ("corpus", "queries"),
+        "Ids of the passages and queries in the files that the release was made from, and their MD5 ids",
     ),
     *_collection_configs("cmedqa", "cmedqa-", "out-of-domain set cMedQA (medical answers)"),
     *_collection_configs("ccovid", "ccovid-", "out-of-domain set cCOVID-News (news articles)"),

@@ -24,6 +24,7 @@ from builders.store.layout import (
     CROSSLINGUAL_QUERIES,
     IDS,
     JOINED,
+    ORIGINAL_IDS,
     QRELS,
     QUERIES,
     SETS,
@@ -41,6 +42,7 @@ _LONGEST_TEXT = 104  # characters of a string in a line of its own
 _SCHEMAS = {
     "corpus": CORPUS,
     "ids": IDS,
+    "original-ids": ORIGINAL_IDS,
     "queries": QUERIES,
     "qrels": QRELS,
     "joined": JOINED,

@@ -7,14 +7,26 @@ from builders.core.options import Between, Help, OneOf, OrObject, Placeholder
 from builders.store.names import QUESTION_CONFIGS, SET_NAMES
 
 if TYPE_CHECKING:
+    from builders.store.own_queries import OwnQueries
     from builders.store.reader import Release
     from builders.store.runs import Run
 
+    QueriesFile: TypeAlias = OwnQueries | Path
     ReleasePath: TypeAlias = Release | Path
     RunPath: TypeAlias = Run | Path
 else:  # the classes are imported only when a call passes an object
     ReleasePath = Annotated[
         Path, OrObject("builders.store.reader:Release"), Placeholder("DIR"), Help("release directory")
+    ]
+    QueriesFile = Annotated[
+        Path,
+        OrObject(
+            "builders.store.own_queries:OwnQueries",
+            "builders.store.own_queries:convert_queries",
+            "a dictionary query id -> text",
+        ),
+        Placeholder("F"),
+        Help("search by these queries, not by a split's: JSON lines (_id, text), TSV (id, text), or a text per line"),
     ]
     RunPath = Annotated[
         Path,

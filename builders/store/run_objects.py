@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 
 from builders.core.errors import InputError, shown_value
+from builders.store.run_formats import PASSAGE_COLUMNS, QUERY_COLUMNS
 from builders.store.runs import Hit, Run, warn_of_contradictions
 
-# Names of the columns of a data frame: ours, and those of ir-measures, PyTerrier and BEIR.
-QUERY_COLUMNS = ("query_id", "qid", "query-id")
-PASSAGE_COLUMNS = ("passage_id", "doc_id", "docno", "docid", "corpus-id")
 _EXPECTED = (
     "expected query id -> passage id -> score, query id -> list of passage ids or of (passage id, score), or a data "
     f"frame with the columns {QUERY_COLUMNS[0]}, {PASSAGE_COLUMNS[0]} and score"

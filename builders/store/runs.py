@@ -1,11 +1,9 @@
-"""Read and write TREC run files, and read the official JSON of predictions.
+"""Runs: read files of every format (:mod:`.run_formats`), and write TREC run files.
 
 A TREC run has one line per hit: ``query-id Q0 corpus-id rank score tag``. Ranks begin at 1, scores never increase, and
-ties are broken by corpus id. A file may be gzipped, whatever its name. The official predictions are one JSON
-object, ``{query id: [passage ids, best first]}``.
+ties are broken by corpus id.
 """
 
-import contextlib
 import functools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,49 +15,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.csv
 
 from builders.core.errors import InputError, log
-from builders.core.files import (
-    BOM,
-    LONGEST_LINE,
-    atomic_text,
-    expect_id,
-    first_character,
-    id_of,
-    line_too_long,
-    open_text,
-    parse_integer,
-    quote_column,
-    read_whole,
-)
-from builders.core.typed import object_of_lists
+from builders.core.files import atomic_text
+from builders.store.run_formats import detect_run_format, read_json_run, read_parquet_run, read_rag_run
+from builders.store.run_lines import read_line_run
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Array = npt.NDArray[Any]
 Hit = tuple[str, float]  # corpus id, score
-_BLOCK_BYTES = 32 << 20  # bytes parsed at a time
-# Arrow's CSV reader treats these bytes differently from _parse_lines.
-_UNUSUAL_BYTES = (BOM, b"\t", b"\r", b"\v", b"\f", b"\0")
-_COLUMN_NAMES = ["query", "q0", "corpus", "rank", "score", "tag"]
-# Arrow reads ranks as texts, because its integers may have other forms than those of _parse_lines. Q0 and the tag are
-# bytes, because no reader needs them and they may be invalid UTF-8.
-_COLUMN_TYPES = pa.schema(
-    {
-        "query": pa.large_string(),
-        "corpus": pa.large_string(),
-        "rank": pa.large_string(),
-        "q0": pa.large_binary(),
-        "tag": pa.large_binary(),
-        "score": pa.float64(),
-    }
-)
-_HITS_SCHEMA = pa.schema(
-    {"query": pa.large_string(), "corpus": pa.large_string(), "score": pa.float64(), "rank": pa.int64()}
-)
 
 
 @dataclass(frozen=True)
@@ -313,32 +279,25 @@ def expect_run_file(run: Run) -> Path:
 
 
 def read_run(run_or_path: Path | Run) -> Run:
-    """Read a TREC run or the official JSON of predictions. A :class:`Run` is returned as it is.
+    """Read a run's file in any format of :mod:`.run_formats`, whatever its name. A :class:`Run` is returned as it is.
 
-    JSON begins with ``{``, perhaps after blanks. A query that occurs twice in JSON is an error.
-
-    The hits of a TREC run are ordered by score, then by the rank column. A warning counts the queries whose ranks
-    contradict the scores. Predictions have no scores and get 1/rank. Raises :class:`InputError` with file and line.
+    The hits of a query are ordered by score. Equal scores are ordered by the rank, or by their order in the file. A
+    warning counts the queries whose ranks contradict the scores. Hits without scores are ordered by rank, and get
+    1, 1/2, 1/3 ... Raises :class:`InputError` with file and line.
     """
     if isinstance(run_or_path, Run):
         return run_or_path
-    if first_character(run_or_path) == "{":
-        return Run(run_or_path, _read_predictions(run_or_path))
-    return Run(run_or_path, _sort_hits(_read_trec_run(run_or_path), run_or_path))
-
-
-def _read_predictions(run_path: Path) -> dict[str, Sequence[Hit]]:
-    remedy = "expected {query id: [passage ids, best first]}"
-    predictions = object_of_lists(read_whole(run_path), dict[str, list[str]], run_path, remedy)
-    for query_id, passage_ids in predictions.items():
-        expect_id(query_id, run_path)
-        for passage_id in passage_ids:
-            expect_id(passage_id, run_path)
-    # Predictions have an order, but no scores. 1/rank keeps the order.
-    hits_by_query: dict[str, Sequence[Hit]] = {}
-    for query_id, passage_ids in predictions.items():
-        hits_by_query[query_id] = [(passage_id, 1 / rank) for rank, passage_id in enumerate(passage_ids, start=1)]
-    return hits_by_query
+    run_path = run_or_path
+    run_format = detect_run_format(run_path)
+    if run_format.name == "json":
+        return Run(run_path, read_json_run(run_path))
+    if run_format.name == "rag":
+        return Run(run_path, read_rag_run(run_path))
+    if run_format.name == "parquet":
+        return Run(run_path, _sort_hits(read_parquet_run(run_path), run_path))
+    assert run_format.lines is not None
+    hits = read_line_run(run_path, run_format.lines)
+    return Run(run_path, _sort_hits(hits, run_path))
 
 
 def _sort_hits(table: pa.Table, run_path: Path) -> RunColumns:
@@ -385,103 +344,4 @@ def _warn_of_order(run_name: Path | str, contradicted_ids: Sequence[str], query_
         len(contradicted_ids),
         query_count,
         contradicted_ids[0],
-    )
-
-
-def _read_trec_run(run_path: Path) -> pa.Table:
-    """Read the columns of a TREC run. Arrow parses the blocks. A block in an unusual format is parsed line by line."""
-    tables = []
-    first_line = 1
-    for block in _read_blocks(run_path):
-        if len(block) > LONGEST_LINE and b"\n" not in block[:-1]:
-            raise line_too_long(run_path, first_line)
-        # The line parser reads every valid format, and names the line of an error.
-        table = _parse_block(block)
-        if table is None or not table.num_rows:
-            table = _parse_lines(block, run_path, first_line)
-        tables.append(table)
-        first_line += block.count(b"\n")
-    return pa.concat_tables(tables)
-
-
-def _read_blocks(run_path: Path) -> Iterator[bytes]:
-    """Yield blocks of complete lines. The last line may lack its end."""
-    rest = b""  # the beginning of a line whose end is not yet read
-    with open_text(run_path) as file:
-        data = file.read(_BLOCK_BYTES)
-        while data:
-            complete_lines, line_end, rest = (rest + data).rpartition(b"\n")
-            if complete_lines:
-                yield complete_lines + line_end
-            if len(rest) > LONGEST_LINE:
-                break  # the caller refuses the line
-            data = file.read(_BLOCK_BYTES)
-    if rest:
-        yield rest
-
-
-def _parse_block(block: bytes) -> pa.Table | None:
-    """Parse a block in the format of :func:`write_run`: six columns and single spaces. None for another format."""
-    if any(unusual in block for unusual in _UNUSUAL_BYTES):
-        return None
-    # The whole block is one block of Arrow, in this thread, because the caller divides the file.
-    reading = pyarrow.csv.ReadOptions(use_threads=False, block_size=len(block) + 1, column_names=_COLUMN_NAMES)
-    parsing = pyarrow.csv.ParseOptions(delimiter=" ", quote_char=False, double_quote=False)
-    converting = pyarrow.csv.ConvertOptions(column_types=_COLUMN_TYPES, null_values=[], strings_can_be_null=False)
-    try:
-        table = pyarrow.csv.read_csv(pa.py_buffer(block), reading, parsing, converting)
-    except pa.ArrowInvalid:
-        return None
-    # Double spaces give empty fields.
-    for name in _COLUMN_NAMES:
-        if name != "score" and pc.min(pc.binary_length(table[name])).as_py() == 0:
-            return None
-    # Arrow would parse 0x10 as a number.
-    ranks_are_decimal = pc.all(pc.match_substring_regex(table["rank"], "^[0-9]{1,18}$")).as_py()
-    scores_are_finite = pc.all(pc.is_finite(table["score"])).as_py()
-    if not ranks_are_decimal or not scores_are_finite:
-        return None
-    ranks = table["rank"].cast(pa.int64())
-    return table.select(["query", "corpus", "score"]).append_column("rank", ranks)
-
-
-def _parse_lines(block: bytes, run_path: Path, first_line: int) -> pa.Table:
-    """Parse a block line by line into the columns of :func:`_parse_block`.
-
-    ``first_line`` is the number of the block's first line. Raises :class:`InputError` for the first invalid line.
-    """
-    query_ids = []
-    passage_ids = []
-    scores = []
-    ranks = []
-    for line_number, line in enumerate(block.split(b"\n"), first_line):
-        # Joined files may have a byte order mark in any line. Bytes are split only at ASCII white space, because ids
-        # may contain Unicode blanks.
-        fields = line.removeprefix(BOM).split()
-        if not fields:
-            continue
-        if len(fields) != len(_COLUMN_NAMES):
-            raise InputError(_wrong_line(fields), path=run_path, line=line_number)
-        query_field, _, passage_field, rank_field, score_field, _ = fields
-        query_ids.append(id_of(query_field, run_path, line_number))
-        passage_ids.append(id_of(passage_field, run_path, line_number))
-        scores.append(_parse_score(score_field, run_path, line_number))
-        ranks.append(parse_integer(rank_field, "rank", run_path, line_number))
-    return pa.table([query_ids, passage_ids, scores, ranks], schema=_HITS_SCHEMA)
-
-
-def _wrong_line(fields: Sequence[bytes]) -> str:
-    expected = "6 columns (query-id Q0 corpus-id rank score tag)"
-    if fields[0].startswith(b"["):
-        return f"is a JSON list; expected {expected} or {{query id: [passage ids, best first]}}"
-    return f"expected {expected}, found {len(fields)}"
-
-
-def _parse_score(score_field: bytes, run_path: Path, line_number: int) -> float:
-    with contextlib.suppress(ValueError):
-        score = float(score_field)
-        if math.isfinite(score):
-            return score
-    raise InputError(
-        f"expected a finite number as the score, found {quote_column(score_field)}", path=run_path, line=line_number
     )

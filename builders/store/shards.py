@@ -15,7 +15,7 @@ from builders.core.cache import FileEntry
 from builders.store.layout import LONGEST_TEXT, config_and_split, long_text_fault, schema_of
 
 _ROWS_PER_BATCH = 1_024  # few, because a joined row can have 100 kB
-_ID_FIELDS = {"_id", "query-id", "corpus-id", "query_id", "zh_id", "docid"}
+_ID_FIELDS = {"_id", "query-id", "corpus-id", "query_id", "zh_id", "docid", "original-id"}
 
 
 def wrong_file(file_path: Path, entry: FileEntry, *, again: bool = False) -> str:

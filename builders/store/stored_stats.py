@@ -120,6 +120,12 @@ class ExtrapolationSet(Struct):
     overlapping: Count | None
 
 
+class Copy(Struct):
+    """Counts of `official --copy` by finding."""
+
+    findings: dict[str, Count] = {}
+
+
 class Nano(Struct):
     """Figures of `add samples --nano`."""
 
@@ -149,6 +155,7 @@ class Stats(Struct):
     answers: dict[PlainName, AnswerCounts] = {}
     relabelled: dict[PlainName, Relabelled] = {}
     similar: Similar | UnsetType = UNSET
+    copy: Copy | UnsetType = UNSET
     label_overlap: dict[str, LabelOverlap] = {}
     extrapolation: dict[PlainName, ExtrapolationSet | list[ExtrapolationSet]] = {}
     nano: Nano | UnsetType = UNSET

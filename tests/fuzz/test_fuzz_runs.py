@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 from fuzzing import Reader, as_json, equal, fuzz_of, loads, writing
 from releases import QUESTIONS, TEXTS, make_release, md5
-from spoil import BYTES, JSON, JSON_LINES, TEXT, Change
+from spoil import BYTES, JSON, JSON_LINES, PARQUET, TEXT, Change
 
 from baselines.core.checkpoint import RECIPE, left_out
 from baselines.core.passages import open_passages
@@ -29,6 +31,7 @@ from builders.core.files import read_toml
 from builders.core.finished_outputs import VerbCall, VerbInput, _read_record, record_finished
 from builders.core.images import draw_image
 from builders.publish.pages import read_scores
+from builders.store.own_queries import open_queries
 from builders.store.reader import open_release
 from builders.store.runs import Run, read_run, write_run
 
@@ -89,6 +92,69 @@ def are_predictions_of_file(hits_by_query: dict[str, Any], _: Any, folder: Path)
     for query_id, hits in hits_by_query.items():
         predictions[query_id] = [passage_id for passage_id, _ in hits]
     return predictions == loads(content)
+
+
+def are_results_of_file(hits_by_query: dict[str, Any], _: Any, folder: Path) -> bool:
+    """Accept the scores of each query that are in the JSON object, or in the only split of mteb's object."""
+    content = (folder / "results.json").read_bytes().removeprefix(BOM)
+    if not content.lstrip().startswith(b"{"):  # read as a TREC run
+        return True
+    results = loads(content)
+    results.pop("mteb_model_meta", None)
+    scores_by_query = {query_id: dict(hits) for query_id, hits in hits_by_query.items()}
+    values = [results, *results.values()]
+    for value in results.values():
+        if isinstance(value, dict):
+            values += value.values()
+    is_list = any(isinstance(value, list) for value in results.values())
+    return is_list or not scores_by_query or scores_by_query in values
+
+
+def write_results(folder: Path) -> None:
+    """Write BEIR's results of all passages for each question."""
+    scores = {passage_id: 1 / rank for rank, passage_id in enumerate(PASSAGE_IDS, start=1)}
+    (folder / "results.json").write_text(json.dumps(dict.fromkeys(QUERY_IDS, scores), indent=1))
+
+
+def write_mteb_results(folder: Path) -> None:
+    """Write the results of one split in mteb's format."""
+    write_results(folder)
+    path = folder / "results.json"
+    meta = {"model_name": "a", "revision": "b"}
+    path.write_text(json.dumps({"mteb_model_meta": meta, "default": {"dev": json.loads(path.read_text())}}))
+
+
+def write_rag(folder: Path) -> None:
+    """Write the questions with their passages as `export --format rag` does."""
+    passages = [{"docid": passage_id, "score": 1 / rank} for rank, passage_id in enumerate(PASSAGE_IDS, start=1)]
+    rows = [{"query_id": query_id, "question": "?", "passages": passages} for query_id in QUERY_IDS]
+    (folder / "rag.jsonl").write_text(as_json_lines(rows))
+
+
+def write_parquet_run(folder: Path) -> None:
+    """Write a run as Parquet, with scores."""
+    rows = []
+    for query_id in QUERY_IDS:
+        for rank, passage_id in enumerate(PASSAGE_IDS, start=1):
+            rows.append({"query_id": query_id, "docid": passage_id, "score": 1 / rank, "rank": rank})
+    pq.write_table(pa.Table.from_pylist(rows), folder / "run.parquet")
+
+
+def write_ms_marco(folder: Path) -> None:
+    """Write a run in the format of MS MARCO."""
+    lines = []
+    for query_id in QUERY_IDS:
+        lines += [f"{query_id}\t{passage_id}\t{rank}\n" for rank, passage_id in enumerate(PASSAGE_IDS, start=1)]
+    (folder / "run.tsv").write_text("".join(lines))
+
+
+def are_finite(hits_by_query: dict[str, Any], _: Any, folder: Path) -> bool:
+    """Accept hits with ids and falling finite scores."""
+    for query_id, hits in hits_by_query.items():
+        scores = [score for _, score in hits]
+        if not query_id or not all(map(math.isfinite, scores)) or scores != sorted(scores, reverse=True):
+            return False
+    return True
 
 
 def judgment_writer(line_format: str) -> Callable[[Path], object]:
@@ -285,15 +351,53 @@ READERS = [
         read=lambda folder: read_pool(folder / "pool.jsonl"),
         right=are_pairs_of_file,
     ),
-    run_reader("a TREC run", "builders.store.runs:_parse_block", run_writer("run"), "run", TEXT),
-    run_reader("a TREC run with tabs", "builders.store.runs:_parse_lines", write_run_with_tabs, "run", TEXT),
+    run_reader("a TREC run", "builders.store.run_lines:parse_block", run_writer("run"), "run", TEXT),
+    run_reader("a TREC run with tabs", "builders.store.run_lines:parse_lines", write_run_with_tabs, "run", TEXT),
     run_reader("a gzipped TREC run", "builders.core.files:first_character", run_writer("run.gz"), "run.gz", BYTES),
     Reader(
-        "builders.store.runs:read_run,_read_predictions",
+        "builders.store.runs:read_run builders.store.run_formats:read_json_run",
         make=writing("predictions.json", json.dumps(dict.fromkeys(QUERY_IDS, PASSAGE_IDS))),
         spoils={"predictions.json": JSON},
         read=lambda folder: read_run(folder / "predictions.json").hits,
         right=are_predictions_of_file,
+        name="predictions",
+    ),
+    Reader(
+        "builders.store.run_formats:read_json_run",
+        make=write_results,
+        spoils={"results.json": JSON},
+        read=lambda folder: read_run(folder / "results.json").hits,
+        right=are_results_of_file,
+        name="BEIR's results",
+    ),
+    Reader(
+        "builders.store.run_formats:_mteb_parts",
+        make=write_mteb_results,
+        spoils={"results.json": JSON},
+        read=lambda folder: read_run(folder / "results.json").hits,
+        right=are_results_of_file,
+        name="mteb's results",
+    ),
+    Reader(
+        "builders.store.run_formats:_rag_rows,_begins_with_rag_line",
+        make=write_rag,
+        spoils={"rag.jsonl": JSON_LINES},
+        read=lambda folder: read_run(folder / "rag.jsonl").hits,
+        right=are_finite,
+    ),
+    Reader(
+        "builders.store.run_formats:read_parquet_run",
+        make=write_parquet_run,
+        spoils={"run.parquet": PARQUET + BYTES},
+        read=lambda folder: read_run(folder / "run.parquet").hits,
+        right=are_finite,
+    ),
+    Reader(
+        "builders.store.run_formats:detect_run_format builders.store.run_lines:read_line_run,parse_block",
+        make=write_ms_marco,
+        spoils={"run.tsv": TEXT},
+        read=lambda folder: read_run(folder / "run.tsv").hits,
+        right=are_finite,
     ),
     qrels_reader("TREC qrels", "_column_rows", judgment_writer("{} 0 {} 1\n"), TEXT, are_judgments_of_file),
     qrels_reader("BEIR's qrels", "_column_rows", write_beir_judgments, TEXT, are_judgments_of_file),
@@ -382,7 +486,32 @@ def draw_training_curve(folder: Path) -> Any:
     return draw_image(lambda figure: draw_curve(figure.subplots(), curve, font_size=8), "svg", width=3, height=2)
 
 
+def are_queries_of_file(texts: dict[str, str], _: Any, folder: Path) -> bool:
+    """Accept ids without white space, and texts that are in the file."""
+    path = next(path for path in folder.iterdir() if path.is_file())
+    content = path.read_bytes().decode()
+    is_json = content.lstrip("\ufeff \n").startswith("{")
+    return all(query_id.split() == [query_id] for query_id in texts) and (
+        is_json or all(text in content for text in texts.values())
+    )
+
+
 READERS += [
+    Reader(
+        "builders.store.own_queries:open_queries,_read_rows",
+        make=writing("queries.tsv", "".join(f"{query_id}\tquestion\n" for query_id in QUERY_IDS)),
+        spoils={"queries.tsv": TEXT},
+        read=lambda folder: dict(open_queries(folder / "queries.tsv").texts),
+        right=are_queries_of_file,
+    ),
+    Reader(
+        "builders.store.own_queries:_read_rows",
+        make=writing("q.jsonl", as_json_lines([{"_id": query_id, "text": "?"} for query_id in QUERY_IDS])),
+        spoils={"q.jsonl": JSON_LINES},
+        read=lambda folder: dict(open_queries(folder / "q.jsonl").texts),
+        right=are_queries_of_file,
+        name="BEIR's queries",
+    ),
     Reader(
         "baselines.train.recipe:read_recipe,_read_content",
         make=lambda folder: shutil.copy(RECIPES / "de-bm25-neg.toml", folder / "mine.toml"),

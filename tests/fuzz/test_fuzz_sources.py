@@ -30,7 +30,8 @@ from builders.annotate.translations import review_packages
 from builders.core.files import sha256_of
 from builders.core.typed import problem_of
 from builders.official.assembly import build_from_archives
-from builders.official.copies import CopiedJudgment, CopiedText, RankedPassages, kind_of, rows_of
+from builders.official.copies import build_copy
+from builders.official.copy_rows import Judgment, Ranked, Text, kind_of, rows_of
 from builders.official.official_archives import find_members
 from builders.release.rows import find_sources, parse_rows
 from builders.similar.pairs import Names
@@ -229,13 +230,44 @@ def write_copies(folder: Path) -> None:
 
 def read_copies(folder: Path) -> Any:
     """Read the rows of each file as its kind requires."""
-    row_types = {"ranking": RankedPassages, "corpus": CopiedText, "queries": CopiedText, "qrels": CopiedJudgment}
+    row_types = {"ranking": Ranked, "corpus": Text, "queries": Text, "qrels": Judgment}
     paths = sorted(path for path in folder.iterdir() if path.is_file())
     file_kinds = {path: kind_of(path, path.name) for path in paths}
     rows_by_name = {}
     for path, file_kind in file_kinds.items():
         rows_by_name[path.name] = [row for _, row in rows_of(path, row_types[file_kind])]
     return rows_by_name
+
+
+def write_foreign_copies(folder: Path) -> None:
+    """Write a copy in MS MARCO's format, and a copy in TREC's."""
+    ms_marco, trec = folder / "ms-marco", folder / "trec"
+    ms_marco.mkdir()
+    trec.mkdir()
+    (ms_marco / "collection.tsv").write_text("1\t八点\n2\t九点\n", encoding="utf-8")
+    (ms_marco / "queries.dev.tsv").write_text("7\t几点\n", encoding="utf-8")
+    (ms_marco / "qrels.dev.tsv").write_text("query-id\tcorpus-id\tscore\n7\t1\t2\n7\t2\t0\n")
+    document = "<DOC>\n<DOCNO> D-1 </DOCNO>\n<TITLE>八</TITLE>\n<TEXT>\n八点\n</TEXT>\n</DOC>\n"
+    (trec / "docs.xml").write_text(document, encoding="utf-8")
+    topic = "<top>\n<num> Number: 7\n<title> 几点\n<desc> Description:\n时间\n</top>\n"
+    (trec / "topics.txt").write_text(topic, encoding="utf-8")
+    (trec / "qrels.txt").write_text("7 0 D-1 1\n")
+
+
+def build_copy_of(name: str) -> Callable[[Path], Any]:
+    """Return a function that builds a release of a copy, and returns the texts of its passages."""
+
+    def build_and_read(folder: Path) -> Any:
+        build_copy([str(folder / name)], folder / "out")
+        return sorted(open_release(folder / "out").texts("corpus", "corpus").values())
+
+    return build_and_read
+
+
+def are_texts_of_collection(texts: list[str], _: Any, folder: Path) -> bool:
+    """Accept texts that are in the collection."""
+    collection = (folder / "ms-marco" / "collection.tsv").read_bytes().decode()
+    return all(text in collection for text in texts)
 
 
 _PAIR_ROWS = [
@@ -286,10 +318,24 @@ READERS = [
         read=read_pairs_of("pairs.parquet"),
     ),
     Reader(
-        "builders.official.copies:_parquet_rows,_json_rows,_typed_rows,kind_of",
+        "builders.official.copy_rows:_parquet_rows,_json_rows,_typed_rows,kind_of",
         make=write_copies,
         spoils={"*.jsonl": JSON_LINES, "*.parquet": PARQUET},
         read=read_copies,
+    ),
+    Reader(
+        "builders.official.copy_rows:_table_rows,rows_with_bar builders.official.copy_files:find_copy_files",
+        make=write_foreign_copies,
+        spoils={"ms-marco/*.tsv": TEXT},
+        read=build_copy_of("ms-marco"),
+        right=are_texts_of_collection,
+    ),
+    Reader(
+        "builders.official.copy_rows:_elements,_document_row,_topic_row,_table_rows",
+        make=write_foreign_copies,
+        spoils={"trec/*.*": TEXT},
+        read=build_copy_of("trec"),
+        name="TREC's markup",
     ),
     Reader(
         "builders.add.raw_answers:_read_records",

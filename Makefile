@@ -67,7 +67,8 @@ test-space: setup-test
 	TEST_SPACE=1 $(BIN)/python -m pytest -rs tests/test_space_page.py
 
 test-tools: setup-test
-	TEST_TOOLS=1 $(BIN)/python -m pytest -rs tests/test_tools.py tests/test_peers.py tests/test_plain_encode.py tests/test_engines.py
+	TEST_TOOLS=1 $(BIN)/python -m pytest -rs tests/test_tools.py tests/test_peers.py tests/test_plain_encode.py \
+	  tests/test_engines.py tests/test_endpoint_server.py
 
 # Machines with a GPU often lack a network. benchmarks/gpu_pack.py puts model, data and wheels into build/gpu-pack.
 gpu:

@@ -166,6 +166,7 @@ DECODERS = {
     "builders/release/rows.py": "rows",
     "builders/release/write.py": "written by the same build",
     "baselines/retrieve/models.py": "a tokenizer's own words",
+    "baselines/retrieve/service_replies.py": "NaN in answers of services, which is no JSON",
     "baselines/retrieve/official_input.py": "a tokenizer's own words",
 }
 

@@ -5,6 +5,8 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
+from baselines.core.endpoint_options import EndpointOptions
+
 
 class Overrides(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Settings that override the model's files. The model's own setting applies if a value is None.
@@ -69,6 +71,7 @@ class ModelOptions:
             :class:`Overrides`.
         max_length, revision, trust_remote_code: see :class:`ModelSettings`.
         kind: kind of model, if the model's files shall not determine the kind.
+        endpoint: the endpoint of a model that is not on this machine.
     """
 
     family: str | None = None
@@ -83,6 +86,7 @@ class ModelOptions:
     revision: str = ""
     trust_remote_code: bool = False
     kind: str | None = None
+    endpoint: EndpointOptions | None = None
 
     def overrides(self) -> dict[str, Any]:
         """Return the given options that override the model's files, by their names."""

@@ -3,6 +3,17 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from baselines.core.endpoint_options import (
+    Dimensions,
+    EncodingFormat,
+    EndpointUrl,
+    Parallel,
+    PassageInputType,
+    QueryInputType,
+    QueryModel,
+    RequestCharacters,
+    RequestTexts,
+)
 from baselines.core.model_options import (
     Backend,
     BatchTokens,
@@ -23,6 +34,7 @@ from baselines.core.model_options import (
     TruncateDim,
     TrustRemoteCode,
 )
+from builders.core.errors import UsageError
 from builders.core.options import Again, Placeholder, ShellDefault, Use
 from builders.core.verbs import TABLE_FORMATS, verb
 from builders.store.release_options import AnySplit, QueriesFile, ReleasePath, RunPath, SetName
@@ -60,6 +72,15 @@ def run_model(
     revision: Revision = "",
     kind: Annotated[str, Placeholder("KIND")] | None = None,
     index: Annotated[Path, Placeholder("DIR")] | None = None,
+    endpoint: EndpointUrl | None = None,
+    parallel: Parallel = 4,
+    query_model: QueryModel | None = None,
+    dimensions: Dimensions | None = None,
+    query_input_type: QueryInputType | None = None,
+    passage_input_type: PassageInputType | None = None,
+    encoding_format: EncodingFormat = "base64",
+    request_texts: RequestTexts = 32,
+    request_characters: RequestCharacters = 32_000,
     batch_tokens: BatchTokens | None = None,
     tokenizers: Tokenizers | None = None,
     backend: Backend = "torch",
@@ -81,11 +102,15 @@ def run_model(
     With --over RUN, MODEL is the second stage of a search. MODEL scores only the --top-k best passages of each query
     in RUN, as `rerank` does, and may be a cross-encoder, too. The measures of both stages are printed.
 
+    With --endpoint URL, MODEL is a model behind OpenAI's API of embeddings, or with --over behind an API of re-ranking.
+    Passages and queries are sent there. ENDPOINT_API_KEY is the key. Every answer is kept, so that no text is paid for
+    twice.
+
     --trust-remote-code runs Python code of the model's repository on this machine. Read the code first, and add
     --revision.
 
     Args:
-        model: name on the hub, or a folder
+        model: name on the hub, a folder, or name at the endpoint
         out: run to write, gzipped if it ends in .gz (default: NAME.SPLIT.run.gz). Without it, a call from Python
             writes nothing.
         over: score only the best passages of this run
@@ -101,12 +126,14 @@ def run_model(
     Examples:
         python -m baselines run BAAI/bge-small-zh-v1.5 --release build/sample --split dev
         python -m baselines run Qwen/Qwen3-Embedding-0.6B --release DIR --prompt-name duretrieval --out RUN
+        python -m baselines run NAME --release DIR --endpoint https://api.openai.com/v1
         python -m baselines run ORG/NAME --release DIR --over bm25.dev.run.gz --top-k 20
         python -m baselines run ORG/NAME --release DIR --queries-file questions.tsv --out RUN
         python -m baselines run ORG/NAME --release DIR --query-prompt $'Instruct: find passages\\nQuery: ' --pooling cls
     """
     arguments = dict(locals())  # the parameters, before an import below adds a name
 
+    from baselines.core.endpoint_options import endpoint_name, read_endpoint_options
     from baselines.core.run_manifest import manifest_path
     from baselines.retrieve.family_table import check_family, family_settings
     from baselines.retrieve.model_files import UNCHANGING, device_kind, model_input, shown_name
@@ -123,8 +150,12 @@ def run_model(
     from builders.store.verb_inputs import release_input, run_input
 
     # Check the inputs that need neither the hub nor a model library.
-    check_models(model)
-    if over is None:
+    endpoint_options = read_endpoint_options(arguments)
+    if endpoint_options is None:
+        check_models(model)
+    elif endpoint_options.kind == "cross" and over is None:
+        raise UsageError("endpoint: a re-ranker needs --over RUN, the run to re-rank")
+    if over is None and endpoint_options is None:
         check_family(model, family, trust_remote_code=trust_remote_code)
     own_queries = None
     searched_name = split  # in the default of --out
@@ -148,7 +179,8 @@ def run_model(
             splits.remove((SETS[set].queries, split))
             inputs["queries_file"] = own_queries.as_input()
         inputs["release"] = release_input(searched_split.release, splits)
-        if kind != _LISTWISE:  # a model behind an endpoint has no files
+        is_remote = kind == _LISTWISE or endpoint_options is not None
+        if not is_remote:  # a model behind an endpoint has no files
             inputs["model"] = model_input(model, revision)
         if over is not None:
             inputs["over"] = run_input(over)
@@ -157,6 +189,7 @@ def run_model(
         # The run has the model's name, so the name of a model's folder counts. Its path does not.
         recorded_options["name"] = shown_name(model)
         recorded_options["family"] = family_settings(model, family)
+        recorded_options["endpoint"] = endpoint_name(endpoint_options)
         call = VerbCall("run", RESULT_VERSION, recorded_options, inputs)
     finished_run = find_finished(out, call, again=again)
     if finished_run:
@@ -191,8 +224,12 @@ def run_model(
         revision=revision,
         trust_remote_code=trust_remote_code,
         kind=kind,
+        endpoint=endpoint_options,
     )
-    work = endpoint_work() if kind == _LISTWISE else work_of(device, dtype, batch_tokens, tokenizers, backend)
+    if kind == _LISTWISE or endpoint_options is not None:
+        work = endpoint_work(parallel)
+    else:
+        work = work_of(device, dtype, batch_tokens, tokenizers, backend)
     # Search the passages of --over, or all passages of the release.
     if over is not None:
         model_run = search_run(

@@ -38,8 +38,11 @@ def encoding_model(
     Raises :class:`InputError` if another model encoded the passages in ``passage_vectors``.
     """
     precision = dtype_of(dtype_option, device)
-    # The queries get the settings of the passages.
     passage_model = passage_vectors.manifest["model"]
+    if "answered_by" in passage_model:
+        advice = "encode the queries by `encode --queries --endpoint URL`, and name their directory by --queries"
+        raise InputError(f"was encoded behind an endpoint; {advice}", path=passage_vectors.path)
+    # The queries get the settings of the passages.
     passage_settings = {"max_length": passage_model.get("max_length")}
     passage_settings.update(passage_model.get("settings") or {})
     settings = ModelSettings(model_name, revision=revision, **passage_settings)

@@ -3,6 +3,17 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from baselines.core.endpoint_options import (
+    Dimensions,
+    EncodingFormat,
+    EndpointUrl,
+    Parallel,
+    PassageInputType,
+    QueryInputType,
+    QueryModel,
+    RequestCharacters,
+    RequestTexts,
+)
 from baselines.core.model_options import (
     Backend,
     BatchTokens,
@@ -10,9 +21,13 @@ from baselines.core.model_options import (
     Dtype,
     MaxLength,
     ModelName,
+    PassagePrompt,
+    QueryPrompt,
     Revision,
+    Similarity,
     Tokenizers,
 )
+from builders.core.errors import UsageError
 from builders.core.options import Again, AtLeastOne, Needs, Placeholder
 from builders.core.verbs import verb
 from builders.store.release_options import AnySplit, ReleasePath, SetName
@@ -34,6 +49,18 @@ def encode_texts(
     queries: bool = False,
     split: Annotated[AnySplit, Needs("queries")] | None = None,
     shard_rows: Annotated[AtLeastOne, Placeholder("N")] | None = None,
+    endpoint: EndpointUrl | None = None,
+    query_prompt: Annotated[QueryPrompt, Needs("endpoint")] | None = None,
+    passage_prompt: Annotated[PassagePrompt, Needs("endpoint")] | None = None,
+    similarity: Annotated[Similarity, Needs("endpoint")] | None = None,
+    parallel: Parallel = 4,
+    query_model: QueryModel | None = None,
+    dimensions: Dimensions | None = None,
+    query_input_type: QueryInputType | None = None,
+    passage_input_type: PassageInputType | None = None,
+    encoding_format: EncodingFormat = "base64",
+    request_texts: RequestTexts = 32,
+    request_characters: RequestCharacters = 32_000,
     max_length: MaxLength | None = None,
     batch_tokens: BatchTokens | None = None,
     tokenizers: Tokenizers | None = None,
@@ -50,10 +77,13 @@ def encode_texts(
     complete directory from the same release, model and options is not encoded again. manifest.json records the model's
     precision. Each GPU has a process, which holds the texts and embeddings of one file in memory.
 
+    With --endpoint URL, the model is behind OpenAI's API of embeddings. The texts are sent there. ENDPOINT_API_KEY is
+    the key. Every vector is kept, so that no text is paid for twice. manifest.json records tokens and seconds.
+
     The passages are unpacked once into the folder dureader_retrieval/texts in $XDG_CACHE_HOME or ~/.cache.
 
     Args:
-        model: sentence-transformers model: hub name or folder
+        model: sentence-transformers model: hub name or folder; or name at the endpoint
         out: directory of embeddings to write
         queries: encode queries instead of passages
         split: split of the queries, with --queries (default: dev)
@@ -69,9 +99,12 @@ def encode_texts(
         python -m baselines encode --release build/sample --model build/models/de-bm25-neg \\
           --out build/embeddings/passages
         python -m baselines encode --release DIR --model ORG/NAME --queries --split dev --out DIR2
+        python -m baselines encode --release DIR --model NAME --endpoint http://localhost:8000/v1 --out DIR2
     """
     arguments = dict(locals())  # the parameters, before an import below adds a name
 
+    from baselines.core.endpoint_options import endpoint_name, read_endpoint_options
+    from baselines.core.settings import ModelOptions, ModelSettings
     from baselines.retrieve.index_files import VectorIndex
     from baselines.retrieve.model_files import UNCHANGING, device_kind, model_input, shown_name
     from builders.core.finished_outputs import (
@@ -87,7 +120,11 @@ def encode_texts(
     from builders.store.reader import open_release
     from builders.store.verb_inputs import release_input
 
-    check_models(model)
+    endpoint_options = read_endpoint_options(arguments)
+    if endpoint_options is None:
+        check_models(model)
+    elif endpoint_options.kind == "cross":
+        raise UsageError("endpoint: expected the address of embeddings, which ends in /v1 or /embeddings")
     opened_release = open_release(release)
     if queries:
         config = SETS[set].queries
@@ -99,29 +136,40 @@ def encode_texts(
     # Return the finished embeddings of an earlier, equal call.
     call = None
     if is_kept(out):
-        inputs = {
-            "release": release_input(opened_release, [(config, encoded_split)]),
-            "model": model_input(model, revision),
-        }
+        inputs = {"release": release_input(opened_release, [(config, encoded_split)])}
+        if endpoint_options is None:
+            inputs["model"] = model_input(model, revision)
         recorded_options = option_values(arguments, inputs, UNCHANGING)
         recorded_options["split"] = encoded_split
         # The manifest has the model's name, so the name of a model's folder counts. Its path does not.
         recorded_options["name"] = shown_name(model)
         recorded_options["device"] = device_kind(device)
+        recorded_options["endpoint"] = endpoint_name(endpoint_options)
         call = VerbCall("encode", RESULT_VERSION, recorded_options, inputs)
     finished_index = find_finished(out, call, again=again)
     if finished_index:
         return VectorIndex.read(finished_index.path)
 
     # Now the model libraries, whose import takes seconds.
-    from baselines.core.settings import ModelSettings
     from baselines.retrieve.devices import work_of
     from baselines.retrieve.model_kinds import expect_encoder
-    from baselines.retrieve.vector_index import open_retriever
+    from baselines.retrieve.vector_index import Retriever, open_retriever
 
-    work = work_of(device, dtype, batch_tokens, tokenizers, backend)
-    model_settings = ModelSettings(model, revision=revision, max_length=max_length)
-    retriever = open_retriever(model_settings, work, expect_encoder(model_settings))
+    retriever: Retriever
+    if endpoint_options is not None:
+        from baselines.retrieve.endpoint_models import open_endpoint_encoder
+
+        model_options = ModelOptions(
+            query_prompt=query_prompt,
+            passage_prompt=passage_prompt,
+            similarity=similarity,
+            endpoint=endpoint_options,
+        )
+        retriever = open_endpoint_encoder(model, model_options)
+    else:
+        work = work_of(device, dtype, batch_tokens, tokenizers, backend)
+        model_settings = ModelSettings(model, revision=revision, max_length=max_length)
+        retriever = open_retriever(model_settings, work, expect_encoder(model_settings))
     index = retriever.index(opened_release, config, out, encoded_split, shard_rows, again=again)
     record_finished(out, call, checksums=known_checksums(out, index.files))
     return index

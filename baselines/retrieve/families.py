@@ -11,6 +11,7 @@ from baselines.core.checkpoint import RECIPE
 from baselines.core.run_manifest import describe_run, describe_search
 from baselines.core.settings import ModelOptions, ModelSettings
 from baselines.retrieve.devices import Work
+from baselines.retrieve.endpoint_models import describe_endpoint_settings, open_endpoint_encoder
 from baselines.retrieve.family_table import NO_FAMILY, Family, check_family, family_of, read_families
 from baselines.retrieve.hub_models import commit_of
 from baselines.retrieve.model_files import shown_name
@@ -29,6 +30,8 @@ WITH = " with "
 # Settings that options and families have, and settings that only options have.
 _SHARED_SETTINGS = ("query_prompt", "passage_prompt", "pooling", "max_length", "similarity", "last_token")
 _OPTION_SETTINGS = ("truncate_dim", "normalize")
+# Libraries that compute on this machine when a model is behind an endpoint.
+_ENDPOINT_PACKAGES = ("numpy",)
 
 
 @dataclass(frozen=True)
@@ -142,6 +145,8 @@ def prepare_search(
     Raises:
         InputError: the errors of :func:`resolve_settings`, or the model cannot be opened.
     """
+    if options.endpoint is not None:
+        return _prepare_endpoint_search(model, options, release, set_name, split, top_k, index)
     resolved = resolve_settings(model, options)
     retriever = open_retriever(resolved.settings, work, resolved.kind)
     model_facts = dict(retriever.result_inputs)
@@ -173,6 +178,28 @@ def prepare_search(
         )
     )
     return ModelSearch(describe_run(model_record, search_record), retriever, index_folder)
+
+
+def _prepare_endpoint_search(
+    model: str, options: ModelOptions, release: Release, set_name: str, split: str, top_k: int, index: Path | None
+) -> ModelSearch:
+    """Open a model behind an endpoint for :func:`prepare_search`."""
+    retriever = open_endpoint_encoder(model, options)
+    # The default folder depends on the vectors of passages, and on the service: another one may round otherwise. Models
+    # for queries share an index.
+    corpus = SETS[set_name].corpus
+    index_key = key_of(
+        ["endpoint", retriever.url, retriever.result_inputs, corpus, release.fingerprint(corpus, "corpus")]
+    )
+    index_folder = index or writable_cache("indexes") / index_key
+    log.info("index: %s", index_folder)
+    index_folder.parent.mkdir(parents=True, exist_ok=True)
+
+    model_record = {"name": model, "commit": "", "family": NO_FAMILY, **retriever.result_inputs}
+    model_record["queries"] = retriever.query_facts
+    search_record: dict[str, Any] = {"used": describe_endpoint_settings(options)}
+    search_record |= describe_search(release, kind=retriever.kind, set_name=set_name, split=split, top_k=top_k)
+    return ModelSearch(describe_run(model_record, search_record, _ENDPOINT_PACKAGES), retriever, index_folder)
 
 
 def _report_unusual_settings(model_name: str, resolved: ResolvedModel, used_settings: dict[str, Any]) -> None:

@@ -4,6 +4,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from baselines.core.endpoint_options import (
+    Dimensions,
+    EncodingFormat,
+    EndpointUrl,
+    Parallel,
+    QueryInputType,
+    QueryModel,
+    RequestCharacters,
+    RequestTexts,
+)
 from baselines.core.model_options import (
     Backend,
     BatchTokens,
@@ -11,6 +21,7 @@ from baselines.core.model_options import (
     Dtype,
     MaxLength,
     ModelName,
+    QueryPrompt,
     Revision,
     Tokenizers,
     TopK,
@@ -44,6 +55,15 @@ def match_questions(
     threshold: Annotated[Share, Placeholder("X"), Needs("release")] = 0.5,
     calibrate: Sequence[Annotated[str, Placeholder("FILE")]] = (),
     precision: Annotated[Share, Placeholder("P"), Needs("calibrate")] = 0.8,
+    endpoint: EndpointUrl | None = None,
+    query_prompt: Annotated[QueryPrompt, Needs("endpoint")] | None = None,
+    parallel: Parallel = 4,
+    query_model: QueryModel | None = None,
+    dimensions: Dimensions | None = None,
+    query_input_type: QueryInputType | None = None,
+    encoding_format: EncodingFormat = "base64",
+    request_texts: RequestTexts = 32,
+    request_characters: RequestCharacters = 32_000,
     max_length: MaxLength | None = None,
     batch_tokens: BatchTokens | None = None,
     tokenizers: Tokenizers | None = None,
@@ -65,6 +85,10 @@ def match_questions(
     and a score from 0 to 1. `python -m builders similar --scores RUN` removes the training questions with scores above
     a threshold. An interrupted command resumes when it is started again.
 
+    With --endpoint URL, --model is a dual-encoder behind OpenAI's API of embeddings. The questions are sent there.
+    ENDPOINT_API_KEY is the key. Every vector is kept, so that no question is paid for twice. RUN.manifest.json then
+    records tokens and seconds.
+
     --calibrate only writes the threshold that reaches --precision on labelled pairs. Precision and recall are measured
     on other pairs, with intervals of 95 %. The verb fails if the scores cannot tell the pairs with label 1 from label
     0.
@@ -73,7 +97,7 @@ def match_questions(
         release: release directory (required without --calibrate)
         out: run to write, gzipped if it ends in .gz. With --calibrate, JSON file of the threshold.
         split: splits to compare with train (default: dev test)
-        model: cross-encoder or dual-encoder: hub or folder
+        model: cross-encoder or dual-encoder: hub or folder; or name at the endpoint
         encoder: dual-encoder that finds candidates for a cross-encoder
         top_k: candidates per method
         recall_sample: score N questions with every training question, to measure recall
@@ -93,13 +117,19 @@ def match_questions(
         python -m baselines match --release build/sample --model build/models/question-matching \\
           --encoder intfloat/multilingual-e5-small --recall-sample 20 --out build/runs/similar.run.gz
     """
+    arguments = dict(locals())  # the parameters, before an import below adds a name
+
+    from baselines.core.endpoint_options import read_endpoint_options
     from builders.core.files import check_file
     from builders.core.hub import check_models
 
     if bool(calibrate) == (release is not None):
         raise UsageError("expected either --release or --calibrate")
     # Names are checked before the import of the model libraries, which takes seconds.
-    check_models(model, encoder)
+    endpoint_options = read_endpoint_options(arguments)
+    if endpoint_options is not None and endpoint_options.kind != "dense":
+        raise UsageError("endpoint: expected the address of embeddings, which ends in /v1 or /embeddings")
+    check_models(encoder, *([model] if endpoint_options is None else []))
     check_file(out)
 
     from baselines.retrieve import question_matching
@@ -117,14 +147,21 @@ def match_questions(
         questions = question_matching.read_splits(open_release(release), SETS[set].queries, split)
 
     work = work_of(device, dtype, batch_tokens, tokenizers, backend)
-    scoring_model = question_matching.open_question_model(
-        model,
-        work=work,
-        max_length=max_length,
-        revision=revision,
-        trust_remote_code=trust_remote_code,
-        similarity="cosine",
-    )
+    scoring_model: Retriever | OpenReranker
+    if endpoint_options is not None:
+        from baselines.core.settings import ModelOptions
+        from baselines.retrieve.endpoint_models import open_endpoint_encoder
+
+        scoring_model = open_endpoint_encoder(model, ModelOptions(query_prompt=query_prompt, endpoint=endpoint_options))
+    else:
+        scoring_model = question_matching.open_question_model(
+            model,
+            work=work,
+            max_length=max_length,
+            revision=revision,
+            trust_remote_code=trust_remote_code,
+            similarity="cosine",
+        )
     # With --calibrate, only a threshold is written.
     if questions is None:
         return _write_threshold(out, model, scoring_model, labelled_pairs, precision)
@@ -133,7 +170,7 @@ def match_questions(
     candidate_encoder = None
     if encoder:
         candidate_encoder = _open_candidate_encoder(encoder, scoring_model, work, max_length, trust_remote_code)
-    return question_matching.find_matches(
+    matches = question_matching.find_matches(
         questions,
         scoring_model,
         encoder=candidate_encoder,
@@ -143,6 +180,9 @@ def match_questions(
         recall_sample=recall_sample,
         max_length=max_length,
     )
+    if endpoint_options is not None:
+        question_matching.write_costs(out, scoring_model, matches)
+    return matches
 
 
 def _write_threshold(

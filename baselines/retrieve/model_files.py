@@ -3,6 +3,7 @@
 from pathlib import Path, PurePosixPath
 
 from baselines.core.checkpoint import TRAINING
+from baselines.core.endpoint_options import SHARING_OPTIONS
 from baselines.retrieve.hub_models import model_commit, name_of_folder
 from builders.core.cache import cached_sha256
 from builders.core.errors import InputError
@@ -17,7 +18,7 @@ _LOG_FOLDERS = ("checkpoint-", "runs")
 # Options that change no result. Tokenising processes and requests only share the work. An index is a directory for
 # encodings, which depend on the model alone. The other options of a computation are recorded, because the device, the
 # precision, the backend and the sizes of batches change at least the last digits of scores.
-UNCHANGING = ("tokenizers", "parallel", "index")
+UNCHANGING = ("tokenizers", "parallel", "index", *SHARING_OPTIONS)
 
 
 def shown_name(model_name: str) -> str:

@@ -21,7 +21,12 @@ from builders.store.runs import Hit, Run, without_empty
 
 Line = tuple[str, str, str]  # name, value, source
 # Titles that are printed instead of the settings' names.
-_TITLES = {"truncate_dim": "dimensions kept", "normalize": "unit length"}
+_TITLES = {
+    "truncate_dim": "dimensions kept",
+    "normalize": "unit length",
+    "query_input_type": "query type",
+    "passage_input_type": "passage type",
+}
 _LONGEST_ALIGNED_VALUE = 40  # longer values, for example prompts, do not widen the column of values
 _SHOWN_COMMIT = 8  # first digits of a commit
 
@@ -130,6 +135,8 @@ def setting_lines(run_record: dict[str, Any], stages: Sequence[Line] = ()) -> li
             lines.append((title, format_setting(setting["value"]), setting["says"]))
     if "computed_in" in model:
         lines.append(("precision", model["computed_in"], ""))
+    if "endpoint" in run_record:
+        lines.append(("endpoint", describe_costs(run_record["endpoint"]), ""))
     lines.extend(stages)
     lines.extend(cost_lines(run_record))
     return lines
@@ -152,6 +159,15 @@ def cost_lines(manifest: Mapping[str, Any]) -> list[Line]:
         value = ", ".join(f"{name} {latency[f'{name}_ms']:.1f} ms" for name in ("p50", "p95", "p99"))
         lines.append(("query latency", value, f"{latency['queries']:,} queries, {latency['measured']}"))
     return lines
+
+
+def describe_costs(costs: dict[str, Any]) -> str:
+    """Describe the costs of an endpoint in a run's record."""
+    tokens = "unknown tokens" if costs["tokens"] is None else f"{costs['tokens']:,} tokens"
+    return (
+        f"{costs['texts']:,} texts ({costs['kept_texts']:,} kept from earlier), {costs['requests']:,} requests, "
+        f"{tokens}, {costs['request_seconds']:,.1f} s of requests"
+    )
 
 
 def settings_header(lines: Sequence[Line]) -> str:

@@ -55,10 +55,12 @@ def search_passages(
             hits_by_query = {query_id: best_first(hits) for query_id, hits in ranked_hits}
         else:
             line_count = write_run(out, ranked_hits, tag=tag)
-        if is_kept(out):
+        # The queries of an endpoint are not sent again, because they cost money.
+        if is_kept(out) and not search.retriever.is_remote:
             costs.measure_queries(open_search.search_alone, dict(queries))
-    cut = cut_queries_and_passages(open_search.encoder.model, query_texts, open_search.passages)
-    measured = costs.to_json() | cut_json(cut)
+    measured = costs.to_json() | search.retriever.measured_costs()
+    if not search.retriever.is_remote:
+        measured |= cut_json(cut_queries_and_passages(open_search.encoder.model, query_texts, open_search.passages))
     if out is None:
         manifest = search.record | measured
         return ModelRun(Path(shown_name(model)), hits_by_query, manifest=manifest, searched_split=searched_split)

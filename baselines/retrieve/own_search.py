@@ -50,7 +50,7 @@ BATCH_SIZE = 256  # texts or pairs per call
 _LARGEST_EXPONENT = 700
 # Two texts that most models tell apart. Vectors of an API vary slightly between calls, but the dimension in which the
 # two texts differ most does not vary.
-_PROBE_TEXTS = ["在北京的冬天我们可以怎么找到一个问题的答案", "水"]
+PROBE_TEXTS = ["在北京的冬天我们可以怎么找到一个问题的答案", "水"]
 Group = tuple[str, list[str]]  # text of a query, ids of its passages
 
 
@@ -105,8 +105,8 @@ class OwnEncoderSearch:
         self._passage_prompt = settings.passage_prompt or ""
         self._similarity = settings.similarity or similarity_of(model)
         # The vectors of two texts show the number of dimensions, and tell models of the same name apart.
-        query_probes = self.encode_queries(_PROBE_TEXTS)
-        passage_probes = self.encode_passages(_PROBE_TEXTS)
+        query_probes = self.encode_queries(PROBE_TEXTS)
+        passage_probes = self.encode_passages(PROBE_TEXTS)
         query_dim = query_probes.shape[1]
         passage_dim = passage_probes.shape[1]
         if query_dim != passage_dim:
@@ -114,7 +114,7 @@ class OwnEncoderSearch:
                 f"{self._query_model.name}: queries have {query_dim} dimensions, but passages have {passage_dim}"
             )
         self.dim = query_dim
-        self._fingerprint = [_widest_dimension(query_probes), _widest_dimension(passage_probes)]
+        self._fingerprint = [widest_dimension(query_probes), widest_dimension(passage_probes)]
 
     def encode_queries(self, texts: Sequence[str], dim: int | None = None) -> Numbers:
         prompted = [self._query_prompt + text for text in texts]
@@ -184,7 +184,7 @@ class OwnEncoderSearch:
         return to_32_bits(scaled_vectors, self._query_model.name), exponents
 
 
-def _widest_dimension(probe_vectors: Numbers) -> int:
+def widest_dimension(probe_vectors: Numbers) -> int:
     """Return the dimension in which the vectors of the two probe texts differ most."""
     first_vector, second_vector = probe_vectors
     return int(np.abs(first_vector - second_vector).argmax())

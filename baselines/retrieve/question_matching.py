@@ -12,6 +12,7 @@ import numpy.typing as npt
 from baselines.bm25.bm25_index import IndexedTexts, search_columns
 from baselines.bm25.engine_numba import NumbaIndex, open_index
 from baselines.core.passages import CachedPassages, open_passages
+from baselines.core.run_manifest import describe_run, write_manifest
 from baselines.core.settings import ModelOptions, ModelSettings
 from baselines.measure.qrels import read_queries
 from baselines.retrieve import rerankers
@@ -33,6 +34,7 @@ from builders.store.runs import Run, sigmoid, write_run
 from builders.text.likeness import THRESHOLD, is_similar
 
 TRAIN = "train"
+_TAG = "match"  # the last column of a run's lines
 Floats = npt.NDArray[Any]
 _COSINE_DIGITS = 6
 # The methods that find candidates, and all methods together.
@@ -248,7 +250,7 @@ def find_matches(
         # Score the candidates, and write the run.
         scores = scorer.score(candidates[_TOGETHER], "candidates")
         run_lines = ((question_id, question_scores.items()) for question_id, question_scores in scores.items())
-        line_count = write_run(out, run_lines, tag="match")
+        line_count = write_run(out, run_lines, tag=_TAG)
         log.info("%s: %d pairs of %d questions", out, line_count, len(texts))
         if job is None and threshold == THRESHOLD:
             log.warning("the threshold %g is for probabilities; --calibrate finds a threshold for cosines", THRESHOLD)
@@ -262,6 +264,16 @@ def find_matches(
             all_scores = scorer.score(all_pairs, f"all-{recall_sample}", queries_per_file=1)
             result["recall"] = measure_recall(all_scores, candidates, threshold)
     return QuestionMatches(out, matches_report(result))
+
+
+def write_costs(out: Path, model: Retriever | rerankers.OpenReranker, matches: QuestionMatches) -> None:
+    """Write the manifest of a run whose questions a model behind an endpoint has encoded."""
+    assert isinstance(model, Retriever)
+    search_record = {"kind": model.kind, **model.measured_costs()}
+    counts = matches.report.value
+    write_manifest(
+        out, describe_run(model.result_inputs, search_record, ("numpy",)), _TAG, counts["questions"], counts["pairs"]
+    )
 
 
 def _count_pairs(questions: QuestionSplits, scores: Scores, pair_count: int, threshold: float) -> dict[str, Any]:

@@ -2,6 +2,16 @@
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
+from baselines.core.endpoint_options import (
+    Dimensions,
+    EncodingFormat,
+    EndpointUrl,
+    PassageInputType,
+    QueryInputType,
+    QueryModel,
+    RequestCharacters,
+    RequestTexts,
+)
 from baselines.core.model_options import (
     Backend,
     BatchTokens,
@@ -46,7 +56,15 @@ def rerank_run(
     set: SetName = "main",
     queries_file: QueriesFile | None = None,
     kind: Literal["cross", "llm", "listwise", "dense", "static", "sparse", "multi-vector"] | None = None,
-    parallel: Annotated[AtLeastOne, Placeholder("N"), Needs("kind=listwise")] = 4,
+    parallel: Annotated[AtLeastOne, Placeholder("N"), Needs("kind=listwise", "endpoint")] = 4,
+    endpoint: EndpointUrl | None = None,
+    query_model: QueryModel | None = None,
+    dimensions: Dimensions | None = None,
+    query_input_type: QueryInputType | None = None,
+    passage_input_type: PassageInputType | None = None,
+    encoding_format: EncodingFormat = "base64",
+    request_texts: RequestTexts = 32,
+    request_characters: RequestCharacters = 32_000,
     family: Family | None = None,
     query_prompt: Annotated[QueryPrompt, Flags(("--query-prompt", "--prompt"))] | None = None,
     passage_prompt: PassagePrompt | None = None,
@@ -85,6 +103,10 @@ def rerank_run(
     the endpoint, which needs OpenAI's chat API. OPENAI_API_KEY is the endpoint's key. Queries and passages are sent to
     the endpoint. The first of n passages scores n, and the last scores 1.
 
+    With --endpoint URL, a model behind an API of re-ranking (`/v1/rerank` of Jina, Cohere, vLLM, or TEI) scores the
+    passages. With --kind dense, a model behind OpenAI's API of embeddings does. ENDPOINT_API_KEY is the key. Every
+    answer is kept, so that no pair is paid for twice.
+
     RUN2.manifest.json records the model, its precision, the number of encoded passages or scored pairs, and the
     SHA-256 of both runs.
 
@@ -93,7 +115,7 @@ def rerank_run(
         model: hub name, folder, or name at the endpoint
         out: run to write, gzipped if it ends in .gz. Without it, a call from Python writes nothing.
         kind: kind of model (default: detected from the model's files)
-        parallel: simultaneous listwise requests
+        parallel: simultaneous requests to an endpoint
 
     Returns:
         The re-ranked run: hits by query, best first.
@@ -107,9 +129,11 @@ def rerank_run(
           --model build/models/ce-bm25-neg --out build/runs/ce.dev.run.gz
         OPENAI_BASE_URL=http://localhost:8000/v1 python -m baselines rerank --release DIR --run RUN --out RUN2 \\
           --top-k 20 --kind listwise --model NAME
+        python -m baselines rerank --release DIR --run RUN --out RUN2 --endpoint https://api.jina.ai/v1 --model NAME
     """
     arguments = dict(locals())  # the parameters, before an import below adds a name
 
+    from baselines.core.endpoint_options import endpoint_name, read_endpoint_options
     from baselines.core.run_manifest import manifest_path
     from baselines.retrieve.family_table import family_settings
     from baselines.retrieve.model_files import UNCHANGING, device_kind, model_input, shown_name
@@ -124,7 +148,9 @@ def rerank_run(
     from builders.store.verb_inputs import release_input, run_input
 
     # Wrong names and paths are reported before the release is read.
-    if kind != "listwise":  # a model behind an endpoint may have any name
+    endpoint_options = read_endpoint_options(arguments, default_kind="cross")
+    is_remote = kind == "listwise" or endpoint_options is not None
+    if not is_remote:  # a model behind an endpoint may have any name
         check_models(model)
     if out is not None:
         check_file(out)
@@ -143,13 +169,14 @@ def rerank_run(
             splits.remove((configs.queries, split))
             inputs["queries_file"] = own_queries.as_input()
         inputs["release"] = release_input(release, splits)
-        if kind != "listwise":  # a model behind an endpoint has no files
+        if not is_remote:  # a model behind an endpoint has no files
             inputs["model"] = model_input(model, revision)
         options = option_values(arguments, inputs, (*UNCHANGING, "queries_file"))
         options["device"] = device_kind(device)
         # The manifest has the model's name, so the name of a model's folder counts. Its path does not.
         options["name"] = shown_name(model)
         options["family"] = family_settings(model, family)
+        options["endpoint"] = endpoint_name(endpoint_options)
         call = VerbCall("rerank", RESULT_VERSION, options, inputs)
     finished = find_finished(out, call, again=again)
     if finished:
@@ -174,8 +201,9 @@ def rerank_run(
         revision=revision,
         trust_remote_code=trust_remote_code,
         kind=kind,
+        endpoint=endpoint_options,
     )
-    work = endpoint_work(parallel) if kind == "listwise" else work_of(device, dtype, batch_tokens, tokenizers, backend)
+    work = endpoint_work(parallel) if is_remote else work_of(device, dtype, batch_tokens, tokenizers, backend)
     rescored = rescore_run(
         run,
         model=model,

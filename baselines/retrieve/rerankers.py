@@ -79,6 +79,15 @@ class OpenReranker(abc.ABC):
         The pairs of a query must be adjacent and in the order of the run.
         """
 
+    @property
+    def is_remote(self) -> bool:
+        """True for a model behind an endpoint. Each request costs money."""
+        return False
+
+    def measured_costs(self) -> dict[str, Any]:
+        """Return the costs of a re-ranker behind an endpoint, for a manifest (JSON). Other models have none."""
+        return {}
+
 
 class CrossEncoderReranker(OpenReranker):
     """A cross-encoder. Its scores are logits, which rank passages as ``CrossEncoder.predict`` does."""
@@ -188,6 +197,10 @@ class ListwiseReranker(OpenReranker):
     """A model behind an endpoint, which sorts the passages of a query."""
 
     kind = "listwise"
+
+    @property
+    def is_remote(self) -> bool:
+        return True
 
     def result_inputs(self) -> dict[str, Any]:
         expect_no(self.settings, "a model behind an endpoint", "revision", "max_length", "trust_remote_code")

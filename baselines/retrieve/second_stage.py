@@ -16,6 +16,7 @@ from baselines.measure.qrels import read_queries
 from baselines.retrieve import families, model_kinds, rerankers, vector_index
 from baselines.retrieve.cut_texts import CutTexts, cut_json, cut_pairs, cut_queries_and_passages
 from baselines.retrieve.devices import Work
+from baselines.retrieve.endpoint_models import open_endpoint_job
 from baselines.retrieve.family_table import NO_FAMILY
 from baselines.retrieve.model_files import shown_name
 from baselines.retrieve.reordering import expect_hits, reorder_passages
@@ -80,6 +81,7 @@ class _Scorer:
         score: a function of a work folder that returns the scores. The model stays open.
         close: a function that closes the model.
         options: further values on which the scores in the work folder depend.
+        measure_costs: a function that returns the costs of an endpoint, for the manifest.
     """
 
     record: dict[str, Any]
@@ -87,6 +89,7 @@ class _Scorer:
     score: Callable[[Path], _Scores]
     close: Callable[[], None]
     options: list[Any]
+    measure_costs: Callable[[], dict[str, Any]]
 
 
 def rescore_run(
@@ -162,7 +165,10 @@ def rescore_run(
         scorer = _vector_scorer(search, release, configs.corpus, groups, first_stage)
     else:
         _expect_no_vector_options(model, model_kind, options.family, index)
-        job = rerankers.pair_job(model=model, options=options, work=work, release=release, corpus=configs.corpus)
+        if options.endpoint is not None:
+            job = open_endpoint_job(model, options, work, release, configs.corpus)
+        else:
+            job = rerankers.pair_job(model=model, options=options, work=work, release=release, corpus=configs.corpus)
         search_record = describe_search(
             release, kind=model_kind, set_name=set_name, split=split, top_k=top_k, own_queries=own_queries
         )
@@ -192,7 +198,7 @@ def rescore_run(
                 group_by_query = dict(zip(rankings, groups, strict=True))
                 with_passages = {query_id: group for query_id, group in group_by_query.items() if group[1]}
                 costs.measure_queries(scored.score_alone, with_passages)
-            measured = costs.to_json() | cut_json(scored.count_cut())
+            measured = costs.to_json() | cut_json(scored.count_cut()) | scorer.measure_costs()
         finally:
             scorer.close()
     if out is None:
@@ -218,6 +224,8 @@ def _expect_no_vector_options(model: str, model_kind: str, family: str | None, i
 
 def _find_kind(model: str, options: ModelOptions) -> str:
     """Return the kind of a model, from --kind, the model's family or the model's files."""
+    if options.endpoint is not None:
+        return options.endpoint.kind
     if options.kind:
         return options.kind
     family = options.family
@@ -253,15 +261,23 @@ def _vector_scorer(
         cost = f"{passage_count:,} passages encoded, {new_count:,} of them now"
 
         def count_cut() -> dict[str, CutTexts]:
-            if scorer.encoder is None:
+            if scorer.encoder is None or search.retriever.is_remote:
                 return {}
             query_texts = [query_text for query_text, _ in query_groups]
             return cut_queries_and_passages(scorer.encoder.model, query_texts, scorer.passages, all_passage_ids)
 
-        return _Scores(scores, cost, count_cut, lambda group: scorer.scores([group]))
+        # The queries of an endpoint are not sent again, because they cost money.
+        score_alone = None if search.retriever.is_remote else _score_alone_by(scorer)
+        return _Scores(scores, cost, count_cut, score_alone)
 
     run_record = search.record | first_stage | {"passages_encoded": passage_count}
-    return _Scorer(run_record, tag_of(run_record), score, close=_close_nothing, options=[])
+    measure_costs = search.retriever.measured_costs
+    return _Scorer(run_record, tag_of(run_record), score, _close_nothing, [], measure_costs)
+
+
+def _score_alone_by(scorer: vector_index.PassageScorer) -> Callable[[Group], object]:
+    """Return a function that scores the passages of one query."""
+    return lambda group: scorer.scores([group])
 
 
 def _close_nothing() -> None:
@@ -293,11 +309,13 @@ def _pair_scorer(
             return {"pairs": cut_pairs(model, query_groups, rerankers.passages_of(job))}
 
         # The queries of an endpoint are timed during the run.
-        is_timed_later = kind != "listwise"
-        return _Scores(scores, cost, count_cut, score_alone if is_timed_later else None)
+        if job.reranker.is_remote:
+            return _Scores(scores, cost, count_cut, None)
+        return _Scores(scores, cost, count_cut, score_alone)
 
     run_record = describe_run(job.reranker.result_inputs(), search_record | {"pairs_scored": pair_count})
-    return _Scorer(run_record, kind, score, rerankers.close_models, options)
+    measure_costs = job.reranker.measured_costs
+    return _Scorer(run_record, kind, score, rerankers.close_models, options, measure_costs)
 
 
 @contextlib.contextmanager

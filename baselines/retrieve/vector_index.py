@@ -114,6 +114,15 @@ class Retriever(abc.ABC):
         return description
 
     @property
+    def is_remote(self) -> bool:
+        """True for a model behind an endpoint. It has no files and no tokenizer here, and each request costs money."""
+        return False
+
+    def measured_costs(self) -> dict[str, Any]:
+        """Return the costs of a model behind an endpoint, for a manifest (JSON). Other models have none."""
+        return {}
+
+    @property
     def batch_tokens(self) -> int:
         return self.work.batch_tokens
 
@@ -191,6 +200,7 @@ class Retriever(abc.ABC):
             for path in [*work_folder.rglob(".*"), *work_folder.glob("*.npy.json")]:
                 path.unlink()
             manifest["shards"] = msgspec.to_builtins(files)
+            manifest |= self.measured_costs()
             write_text(work_folder / MANIFEST, json.dumps(manifest, indent=1, sort_keys=True) + "\n")
             replace_directory(work_folder, out)
         log.info("%s: %d rows; precision: %s", out, len(rows), self.work.dtype)

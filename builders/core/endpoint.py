@@ -46,7 +46,7 @@ def text_in(reply_content: bytes, shown_address: str) -> str:
     return completion.choices[0].message.content or ""
 
 
-def _answer_seconds() -> float:
+def answer_seconds() -> float:
     """Return the time for one answer. Raises :class:`InputError` if OPENAI_TIMEOUT is no positive number."""
     text = os.environ.get("OPENAI_TIMEOUT", "").strip()
     if not text:
@@ -74,7 +74,7 @@ class Endpoint:
         self.url = without_credentials(address)
         # The library requires a key.
         api_key = os.environ.get("OPENAI_API_KEY", "").strip() or "none"
-        limits = replace(LIMITS, seconds=_answer_seconds())
+        limits = replace(LIMITS, seconds=answer_seconds())
         http_client = openai.DefaultHttpxClient(base_url=address, timeout=limits.seconds)
         self._client = openai.OpenAI(
             base_url=address,

@@ -94,16 +94,20 @@ def in_daemon_threads(
         is_stopped.set()
 
 
+def http_library_of(client: Any) -> Any:
+    """Return httpx or httpx2: the module of the library that a client belongs to."""
+    # The library is found by the client's base class, because huggingface_hub and openai use httpx or httpx2, depending
+    # on their versions.
+    client_class = next(base for base in type(client).__mro__ if base.__name__ == "Client")
+    return importlib.import_module(client_class.__module__.partition(".")[0])
+
+
 def limit_replies(client: Any, limits: ReplyLimits) -> Any:
     """Return a client of httpx or httpx2 whose replies have limits.
 
     The client raises the library's ReadTimeout for a slow reply, and its RequestError for a reply that is too long.
     """
-    # The library is found by the client's base class, because huggingface_hub and openai use httpx or httpx2, depending
-    # on their versions.
-    client_class = next(base for base in type(client).__mro__ if base.__name__ == "Client")
-    library_name = client_class.__module__.partition(".")[0]
-    http_library = importlib.import_module(library_name)
+    http_library = http_library_of(client)
     send_unlimited = client.send
 
     def send_limited(request: Any, *, stream: bool = False, **options: Any) -> Any:

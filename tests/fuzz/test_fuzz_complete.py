@@ -36,6 +36,7 @@ _WITHOUT_FUZZER = {
     "baselines.retrieve.models:_tokenizer_settings": "the settings of an open tokenizer",
     "baselines.retrieve.model_kinds:expect_complete_copy": "modules.json, whose readers of folders have fuzzers",
     "baselines.retrieve.official_input:official_tokenizer": "the settings of an open tokenizer",
+    "baselines.retrieve.service_replies:_decode": "answers of services, which tests/test_endpoints.py damages",
     "baselines.core.checkpoint:write_hashes": "the record of a checkpoint that the caller has just written",
     "baselines.core.checkpoint:write_needs": "the configuration of a checkpoint that the caller has just written",
     "builders.release.label:read_labelled": "complete files of the running build",

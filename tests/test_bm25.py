@@ -262,7 +262,8 @@ def test_the_manifest_beside_a_run_says_how_it_was_made(tmp_path: Path) -> None:
         "engine": "numba",
         "k1": 0.9,
         "b": 0.75,
-        "analyzer": Analyzer("bigrams").version,
+        "analyzer": Analyzer("bigrams", drop_stop_words=True).version,
+        "tokenizer": None,
         "max_chars": None,
     }
     assert (manifest["set"], manifest["split"], manifest["top_k"], manifest["sample"]) == ("main", "dev", 3, None)

@@ -46,13 +46,13 @@ def test_evaluate_your_model(run_example: RunExample, sample_release: Path, tmp_
 def test_two_stages(run_example: RunExample, sample_release: Path, tmp_path: Path) -> None:
     model = write_cross(tmp_path / "model")
     printed = run_example("two_stages.py", "--reranker", model, "--release", sample_release)
-    assert "first stage   MRR@10 34.38" in printed
+    assert "first stage   MRR@10 34.58" in printed
     assert "wrote build/examples/two_stages.run.gz" in printed
 
 
 def test_compare_two_systems(run_example: RunExample, sample_release: Path) -> None:
     printed = run_example("compare_two_systems.py", "--release", sample_release)
-    assert "| a - b | +2.08 | -6.42 to +10.59 |" in printed
+    assert "| a - b | +5.42 | -5.18 to +16.01 |" in printed
 
 
 def test_train_from_negatives(run_example: RunExample, sample_release: Path, tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_release_from_own_questions(run_example: RunExample) -> None:
 
 def test_read_failures(run_example: RunExample, sample_release: Path) -> None:
     printed = run_example("read_failures.py", "--release", sample_release)
-    assert "6 of 16 questions have no positive passage among the best 10" in printed
+    assert "5 of 16 questions have no positive passage among the best 10" in printed
     assert "手机进水了怎么处理" in printed
 
 

@@ -15,13 +15,13 @@ from releases import QUESTIONS, TEXTS, make_release, md5, tables
 
 from baselines.bm25.bm25_index import IndexedTexts
 from baselines.bm25.engine_numba import open_index
+from baselines.bm25.tokens import DEFAULT
 from baselines.core.passages import open_passages
 from baselines.look.excerpts import positives_of
 from baselines.look.show import show_passages
 from baselines.look.shown_answers import PageSearcher
 from baselines.measure.qrels import read_queries
 from builders.core.command import main
-from builders.core.word_tokens import word_tokens
 from builders.store.layout import SETS
 from builders.store.reader import open_release
 from builders.store.runs import write_run
@@ -61,9 +61,9 @@ def reverse_candidates(_: str, passage_ids: Sequence[str]) -> list[tuple[str, fl
 def searcher(sample_release: Path) -> PageSearcher:
     """BM25, and a re-ranker that reverses the order of the candidates."""
     release = open_release(sample_release)
-    index = open_index(IndexedTexts(release), None, 1)
+    index = open_index(IndexedTexts(release, analyzer=DEFAULT), None, 1)
     return PageSearcher(
-        {"BM25": lambda query, top_k: index.search(word_tokens(query), top_k)},
+        {"BM25": lambda query, top_k: index.search(DEFAULT(query), top_k)},
         open_passages(release),
         read_queries(release, "dev"),
         positives_of(release, SETS["main"], "dev"),

@@ -1,6 +1,8 @@
 """BM25 for any engine: the texts to index, the interface of an index, and the search by many queries."""
 
 import abc
+import hashlib
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -23,6 +25,8 @@ _QUERIES_PER_TASK = 32
 _TEXTS_PER_TASK = 256
 # Fewer passages are segmented in less time than worker processes need to start.
 _FEW_PASSAGES = 10_000
+# Passages with which a user's tokenizer is checked, and told apart from the same function with other data.
+_PROBE_PASSAGES = 64
 
 
 @dataclass(frozen=True)
@@ -50,8 +54,18 @@ class IndexedTexts:
         key["format"] = _FORMAT
         key["corpus"] = self.release.fingerprint(self.config, self.split)
         key["segmenter"] = self.analyzer.version
+        if self.analyzer.tokenizer:
+            key["probe"] = self.probe()
         key["engine"] = engine
         return key
+
+    def probe(self) -> str:
+        """Return a hash of the tokens of the first passages.
+
+        A user's tokenizer may depend on data that its source does not show, for example on the file of a model.
+        """
+        token_lists = [sorted(self.analyzer(text)) for text in self._first_texts()]
+        return hashlib.sha256(json.dumps(token_lists).encode()).hexdigest()
 
     @cached_property
     def rows(self) -> Rows | None:
@@ -76,10 +90,25 @@ class IndexedTexts:
         # One worker means that this process segments the texts.
         if text_count < _FEW_PASSAGES:
             workers = 1
+        tokenizer = self.analyzer.tokenizer
+        if tokenizer and not tokenizer.expect_repeatable(self._first_texts()):
+            workers = 1
+        has_tokens = False
         with show_progress(total=text_count, unit="passage", label="index") as bar:
             for token_batch in segment_batches(self._text_batches(), workers, self.analyzer):
+                has_tokens = has_tokens or any(token_batch)
                 yield from token_batch
                 bar.update(len(token_batch))
+        if tokenizer and not has_tokens:
+            raise tokenizer.no_tokens(self._first_texts()[0])
+
+    def _first_texts(self) -> list[str]:
+        texts: list[str] = []
+        for batch in self._text_batches():
+            texts += batch
+            if len(texts) >= _PROBE_PASSAGES:
+                break
+        return texts[:_PROBE_PASSAGES]
 
     def _text_batches(self) -> Iterator[list[str]]:
         for texts in self.column("text", rows=_TEXTS_PER_TASK):
@@ -96,6 +125,9 @@ def segment_batches(batches: Iterable[list[str]], workers: int, analyzer: Analyz
     At most ``workers`` processes are used. The result does not depend on ``workers``. Memory holds a few batches per
     process. Raises :class:`InputError` if a process dies.
     """
+    tokenizer = analyzer.tokenizer
+    if workers > 1 and tokenizer and not tokenizer.can_be_sent():
+        workers = 1
     with process_pool(workers) as pool:
         # Four batches per process are read ahead, so that no process waits for the reader.
         yield from in_order(pool, partial(_segment_texts, analyzer), batches, 4 * workers)

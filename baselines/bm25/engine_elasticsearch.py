@@ -250,6 +250,11 @@ def open_remote(
     texts: IndexedTexts, address: str, workers: int, k1: float = K1, b: float = B, ca_certs: Path | None = None
 ) -> ElasticsearchIndex:
     """Open the server's index of the texts. A missing or incomplete index is built."""
+    tokenizer = texts.analyzer.tokenizer
+    if tokenizer and not texts.analyzer.has_known_source:
+        raise InputError(
+            f"--engine elasticsearch needs a tokenizer whose source is known: {tokenizer.name}: {tokenizer.why_unknown}"
+        )
     url = address if "//" in address else f"http://{address}"
     parts = urlsplit(url)
     if ca_certs is not None and (parts.scheme != "https" or not ca_certs.is_file()):

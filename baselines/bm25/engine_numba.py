@@ -36,6 +36,8 @@ on the order of addition, and ties are exact.
 
 from __future__ import annotations
 
+import contextlib
+import weakref
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import islice, pairwise
@@ -50,7 +52,9 @@ import pyarrow.compute as pc
 from baselines.bm25.bm25_index import INDEXES, IndexedTexts, InvertedIndex
 from baselines.bm25.tokens import K1, WORDS, Analyzer, B
 from baselines.core.passages import MappedStrings, write_strings
+from builders.core.cache import writable_cache
 from builders.core.errors import InputError, log
+from builders.core.files import temporary_folder
 from builders.core.jobs import compiled, in_threads
 from builders.store.runs import RunColumns
 
@@ -309,9 +313,19 @@ class _Buffers(NamedTuple):
 class NumbaIndex(InvertedIndex):
     """An index in a folder, opened with values of k1 and b."""
 
-    def __init__(self, folder: Path, k1: float, b: float, threads: int, analyzer: Analyzer = WORDS) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        k1: float,
+        b: float,
+        threads: int,
+        analyzer: Analyzer = WORDS,
+        folder_owner: object = None,
+    ) -> None:
+        """Open an index. ``folder_owner`` is an object that removes a temporary folder when no index refers to it."""
         self.folder = folder
         self.analyzer = analyzer
+        self._folder_owner = folder_owner
         self._threads = threads
         self._ids = MappedStrings(folder / _IDS).array()
         files = {name: _map_file(folder / name, dtype) for name, dtype in FILES.items()}
@@ -352,7 +366,7 @@ class NumbaIndex(InvertedIndex):
 
     def with_parameters(self, k1: float, b: float) -> NumbaIndex:
         """Return the same index with other values of k1 and b."""
-        return NumbaIndex(self.folder, k1, b, self._threads, self.analyzer)
+        return NumbaIndex(self.folder, k1, b, self._threads, self.analyzer, self._folder_owner)
 
     def search_columns(self, query_ids: Sequence[str], queries: list[list[str]], top_k: int) -> RunColumns:
         query_numbers, list_ranges, weights = self._look_up_terms(queries)
@@ -437,17 +451,31 @@ def open_index(
     """Open the index of ``texts``. ``indexes_folder`` contains all indexes (None: the user's cache).
 
     ``workers`` processes and threads build a missing or damaged index in a temporary folder, which is then renamed. A
-    second process that needs the same index waits.
+    second process that needs the same index waits. If the source of a user's tokenizer is unknown, the index is in a
+    temporary folder, which is removed with the index.
     """
 
     def build(new_folder: Path) -> None:
         write_index(new_folder, texts.tokens(workers), texts.column("_id"), workers)
 
+    if not texts.analyzer.has_known_source:
+        owner = _TemporaryFolder(indexes_folder)
+        build(owner.folder)
+        return NumbaIndex(owner.folder, k1, b, workers, texts.analyzer, owner)
     folder, is_built = INDEXES.folder(indexes_folder, texts.key(VERSION), build)
     index = NumbaIndex(folder, k1, b, workers, texts.analyzer)
     action = "built" if is_built else "reused"
     log.info("BM25 index %s: %s (%d passages)", action, folder, index.passages)
     return index
+
+
+class _TemporaryFolder:
+    """A folder beside the cached indexes, which is removed when this object is deleted, or when the process ends."""
+
+    def __init__(self, keep: Path | None) -> None:
+        stack = contextlib.ExitStack()
+        self.folder = stack.enter_context(temporary_folder(keep or writable_cache(INDEXES.name)))
+        weakref.finalize(self, stack.close)
 
 
 def _map_file(path: Path, dtype: Any) -> Any:

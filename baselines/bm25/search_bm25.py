@@ -1,12 +1,13 @@
 """The verb `bm25`: search with BM25."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from baselines.core.model_options import NewRun, TopK
+from baselines.core.own_functions import parse_function
 from builders.core.errors import InputError, UsageError, log
-from builders.core.options import Again, AtLeastOne, Excludes, Needs, NotNegative, Placeholder, Share
+from builders.core.options import Again, AtLeastOne, Excludes, Needs, NotNegative, Parsed, Placeholder, Share
 from builders.core.verbs import verb
 from builders.store.release_options import (
     AnySplit,
@@ -19,10 +20,15 @@ from builders.store.release_options import (
 )
 
 if TYPE_CHECKING:
+    from baselines.bm25.tokens import Analyzer
     from builders.store.runs import Run, RunColumns
 
+    OwnFunction = Callable[[str], Any] | str
+else:
+    OwnFunction = Annotated[Callable, Parsed(parse_function, accepts=(object,)), Placeholder("MODULE:FUNCTION")]
+
 # Raise this number if the same call gives another run than before.
-RESULT_VERSION = 2
+RESULT_VERSION = 3
 # Options that change no run: threads share the work. An index, a server and its certificate are places. The content of
 # a file of queries is an input.
 _UNCHANGING = ("threads", "index", "address", "ca_certs", "queries_file")
@@ -44,8 +50,18 @@ def search_bm25(
     ca_certs: Annotated[Path, Placeholder("FILE"), Needs("engine=elasticsearch")] | None = None,
     k1: Annotated[NotNegative, Excludes("tune")] = 1.2,
     b: Annotated[Share, Excludes("tune")] = 0.75,
-    analyzer: Literal["words", "characters", "bigrams", "both"] = "words",
-    stop_words: Literal["keep", "drop"] = "keep",
+    analyzer: Annotated[Literal["words", "characters", "bigrams", "both"], Excludes("tokenizer")] = "both",
+    stop_words: Literal["keep", "drop"] | None = None,
+    tokenizer: OwnFunction | None = None,
+    user_dict: Annotated[
+        Path,
+        Placeholder("FILE"),
+        Excludes("tokenizer"),
+        Excludes("analyzer=characters"),
+        Excludes("analyzer=bigrams"),
+    ]
+    | None = None,
+    simplify: bool = False,
     tune: Annotated[str, Placeholder("SPLIT"), Needs("engine=numba")] | None = None,
     seed: Annotated[Seed, Needs("tune")] = 0,
     max_chars: Annotated[AtLeastOne, Placeholder("N"), Needs("engine=numba")] | None = None,
@@ -55,10 +71,13 @@ def search_bm25(
 ) -> "Run":
     """Search with BM25: write a TREC run of a split's queries.
 
-    The default tokens are jieba's words. k1 = 1.2 and b = 0.75 are the defaults of Elasticsearch. Only version 2 of the
-    paper on arXiv names Elasticsearch (Section 3.1), and no version prints k1 and b. With --analyzer both, words and
-    bigrams are tokens. With --tune SPLIT, k1 and b are selected by MRR@10 on SPLIT, and RUN.tuned.json lists every
-    tried value. RUN.manifest.json records the settings of the run.
+    The default tokens are jieba's words and the pairs of neighbouring characters, without stop words. k1 = 1.2 and b =
+    0.75 are the defaults of Elasticsearch. Only version 2 of the paper on arXiv names Elasticsearch (Section 3.1), and
+    no version prints k1 and b. With --tune SPLIT, k1 and b are selected by MRR@10 on SPLIT, and RUN.tuned.json lists
+    every tried value. RUN.manifest.json records the settings of the run.
+
+    With --tokenizer, an own function splits passages and queries: it gets a text and returns a list of texts. MODULE is
+    found in the current folder or on PYTHONPATH. docs/bm25.md describes the function.
 
     The numba engine runs in this process. The elasticsearch engine needs a server. An index is reused for the same
     corpus, analyzer and engine. The numba engine caches indexes in the folder dureader_retrieval/bm25 in
@@ -72,7 +91,10 @@ def search_bm25(
         k1: saturation of term counts
         b: weight of passage lengths
         analyzer: kind of tokens
-        stop_words: words like 的 and 怎么
+        stop_words: words like 的 and 怎么 (default: drop; with --tokenizer: keep)
+        tokenizer: own function, from a text to a list of texts
+        user_dict: words for jieba, one in a line, with an optional frequency
+        simplify: convert traditional to simplified Chinese first; needs OpenCC (default: no)
         tune: select k1 and b on 1,000 questions of this split, for example train
         seed: seed of the sample for --tune
         max_chars: read N characters of each passage (default: all)
@@ -83,7 +105,8 @@ def search_bm25(
         The run: hits by query, best first.
 
     Raises:
-        InputError: the release lacks the split or its queries, options exclude each other, or the server fails.
+        InputError: the release lacks the split or its queries, options exclude each other, the own function or the
+            dictionary is wrong, or the server fails.
 
     Examples:
         python -m baselines bm25 --release build/sample --split dev --out build/runs/bm25.dev.run.gz --top-k 50
@@ -94,7 +117,6 @@ def search_bm25(
     arguments = dict(locals())  # the parameters, before an import below adds a name
 
     from baselines.bm25.bm25_index import IndexedTexts, InvertedIndex, search_columns
-    from baselines.bm25.tokens import Analyzer
     from baselines.core.run_costs import collect_costs, report_texts
     from baselines.core.run_manifest import describe_run, describe_search, manifest_path, write_manifest
     from baselines.measure.qrels import expect_main, read_queries
@@ -125,8 +147,10 @@ def search_bm25(
         raise UsageError(f"--tune {tune}: tuning on the searched questions inflates scores; name another split")
 
     # If an earlier call with the same input and options has written the run, nothing is searched.
+    text_analyzer = _open_analyzer(analyzer, stop_words, tokenizer, user_dict, simplify=simplify)
+    texts = IndexedTexts(release, configs.corpus, "corpus", text_analyzer, max_chars, sample)
     call = None
-    if is_kept(out):
+    if is_kept(out) and text_analyzer.has_known_source:
         splits = [(configs.corpus, "corpus"), (query_config, split), (sample or "", "corpus")]
         if tune:
             splits += [(configs.queries, split), (configs.queries, tune), (configs.qrels, tune)]
@@ -135,6 +159,12 @@ def search_bm25(
             splits.remove((query_config, split))
             inputs["queries_file"] = own_queries.as_input()
         inputs["release"] = release_input(release, splits)
+        # The function and the words count, not their names.
+        arguments["stop_words"] = "drop" if text_analyzer.drop_stop_words else "keep"
+        if text_analyzer.tokenizer:
+            arguments["tokenizer"] = {"function": text_analyzer.tokenizer.version, "probe": texts.probe()}
+        if text_analyzer.dictionary:
+            arguments["user_dict"] = text_analyzer.dictionary.sha256
         call = VerbCall("bm25", RESULT_VERSION, option_values(arguments, inputs, _UNCHANGING), inputs)
     finished = find_finished(out, call, again=again)
     if finished:
@@ -142,8 +172,6 @@ def search_bm25(
 
     # Open the index, and select k1 and b if the call asks for it.
     threads = threads or usable_cores()
-    text_analyzer = Analyzer(analyzer, drop_stop_words=stop_words == "drop")
-    texts = IndexedTexts(release, configs.corpus, "corpus", text_analyzer, max_chars, sample)
     if address is not None:
         from baselines.bm25.engine_elasticsearch import open_remote
 
@@ -178,6 +206,7 @@ def search_bm25(
         "k1": k1,
         "b": b,
         "analyzer": text_analyzer.version,
+        "tokenizer": text_analyzer.tokenizer and text_analyzer.tokenizer.describe(),
         "max_chars": max_chars,
     }
     search = describe_search(
@@ -214,6 +243,24 @@ def search_bm25(
     record_finished(out, call, files=written_files)
     log.info("%s: %d lines for %d queries", out, line_count, len(query_rows))
     return Run(out)
+
+
+def _open_analyzer(
+    name: str, stop_words: str | None, tokenizer: OwnFunction | None, user_dict: Path | None, *, simplify: bool
+) -> "Analyzer":
+    """Return the analyzer of the options. Raises :class:`InputError` if the function or the dictionary is wrong."""
+    from baselines.bm25.own_tokenizer import open_tokenizer
+    from baselines.bm25.tokens import Analyzer
+    from baselines.bm25.user_dictionary import open_dictionary
+
+    return Analyzer(
+        name,
+        # The tokens of a user's function stay as they are, unless the call says otherwise.
+        drop_stop_words=stop_words == "drop" or (stop_words is None and tokenizer is None),
+        dictionary=None if user_dict is None else open_dictionary(user_dict),
+        simplified=simplify,
+        tokenizer=None if tokenizer is None else open_tokenizer(tokenizer),
+    )
 
 
 def _with_bar(blocks: "Iterable[RunColumns]", query_count: int) -> "Iterator[RunColumns]":

@@ -1,9 +1,11 @@
-"""Split Chinese text into tokens for BM25, by one of four analyzers. Queries need the analyzer of the passages.
+"""Split Chinese text into tokens for BM25, by an analyzer. Queries need the analyzer of the passages.
 
 - ``words``: words of jieba's default mode, which uses a hidden Markov model for unknown words.
 - ``characters``: single Chinese characters, and runs of other letters and digits.
 - ``bigrams``: pairs of neighbouring Chinese characters, lone Chinese characters, and runs of other letters and digits.
 - ``both``: the words, then the bigrams. A word of two characters counts twice.
+
+A user's function can replace these analyzers (:mod:`.own_tokenizer`), and add words (:mod:`.user_dictionary`).
 
 Texts are normalised to NFKC. Kana, Thai and other scripts without spaces are treated like Chinese, but have no words:
 ``words`` and ``bigrams`` have pairs of neighbouring letters, ``characters`` has single letters.
@@ -16,6 +18,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
+from baselines.bm25.own_tokenizer import OwnTokenizer
+from baselines.bm25.simplified import simplifier_version, simplify
+from baselines.bm25.user_dictionary import UserDictionary
 from builders.core.word_tokens import CHINESE, pair_letters, plain_text, text_runs, word_tokens
 from builders.core.words import segmenter_version
 
@@ -116,13 +121,33 @@ _WITH_CHARACTERS = ("characters", "bigrams", "both")  # analyzers that use chara
 
 @dataclass(frozen=True)
 class Analyzer:
-    """A callable that splits a text into tokens by one of ``ANALYZERS``. bm25s accepts it as ``splitter``."""
+    """A callable that splits a text into tokens. bm25s accepts it as ``splitter``.
 
-    name: str = "words"
+    Attributes:
+        name: one of ``ANALYZERS``.
+        drop_stop_words: True to drop the tokens in ``STOP_WORDS``.
+        dictionary: a user's words, for an analyzer with words.
+        simplified: True to convert texts to simplified Chinese first.
+        tokenizer: a user's function, which replaces the analyzer ``name``.
+    """
+
+    name: str
     drop_stop_words: bool = False
+    dictionary: UserDictionary | None = None
+    simplified: bool = False
+    tokenizer: OwnTokenizer | None = None
 
     def __call__(self, text: str) -> list[str]:
-        tokens = ANALYZERS[self.name](text)
+        if self.simplified:
+            text = simplify(text)
+        if self.tokenizer:
+            tokens = self.tokenizer(text)
+        elif self.dictionary:
+            tokens = word_tokens(text, self.dictionary.cut)
+            if self.name == "both":
+                tokens += cut_bigrams(text)
+        else:
+            tokens = ANALYZERS[self.name](text)
         if self.drop_stop_words:
             return [token for token in tokens if token not in STOP_WORDS]
         return tokens
@@ -131,14 +156,26 @@ class Analyzer:
     def version(self) -> str:
         """Name and version of the rules, for the key of an index."""
         rules: list[str] = []
+        if self.tokenizer:
+            rules.append(self.tokenizer.version)
         # Only the rules that apply are named, so that a change of a rule rebuilds only the indexes that depend on it.
-        if self.name in _WITH_WORDS:
+        if self.name in _WITH_WORDS and not self.tokenizer:
             rules.append(f"{segmenter_version()} tokens {_RULE}")
-        if self.name in _WITH_CHARACTERS:
+        if self.name in _WITH_CHARACTERS and not self.tokenizer:
             rules.append(f"{self.name} {_CHARACTERS_RULE}")
         if self.drop_stop_words:
             rules.append(f"no stop words {_STOP_WORDS_RULE}")
+        if self.dictionary:
+            rules.append(f"user dictionary {self.dictionary.sha256[:16]}")
+        if self.simplified:
+            rules.append(simplifier_version())
         return ", ".join(rules)
 
+    @property
+    def has_known_source(self) -> bool:
+        """True if equal versions mean equal tokens, so that an index can be reused."""
+        return self.tokenizer is None or self.tokenizer.source is not None
 
-WORDS = Analyzer()
+
+WORDS = Analyzer("words")
+DEFAULT = Analyzer("both", drop_stop_words=True)  # the best of the table in docs/bm25.md

@@ -94,7 +94,7 @@ def tune_parameters(index: NumbaIndex, release: Release, settings: TuningSetting
             "tuned_on": settings.split,
             "questions": len(sample),
             "seed": settings.seed,
-            "analyzer": analyzer.name,
+            "analyzer": analyzer.tokenizer.name if analyzer.tokenizer else analyzer.name,
             "stop_words": "drop" if analyzer.drop_stop_words else "keep",
             "tried": [{"k1": k1, "b": b, "MRR@10": value} for (k1, b), value in mrr_by_values.items()],
         }

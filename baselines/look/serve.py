@@ -105,8 +105,9 @@ def open_searcher(
             ranker = open_cross_ranker(models.reranker, passages, device=models.device, dtype=models.dtype)
             rerank = f"{first_stage} > re-ranker", ranker
     from baselines.bm25.engine_numba import open_index
+    from baselines.bm25.tokens import DEFAULT
 
-    index = open_index(IndexedTexts(release, configs.corpus), None, usable_cores())
+    index = open_index(IndexedTexts(release, configs.corpus, analyzer=DEFAULT), None, usable_cores())
 
     def search_bm25(query_text: str, top_k: int) -> list[Hit]:
         return index.search(index.analyzer(query_text), top_k)

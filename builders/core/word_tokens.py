@@ -13,7 +13,7 @@ decomposed accents become ordinary characters. Then there are three kinds of run
 import itertools
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
 from builders.core.words import split_words
@@ -139,11 +139,14 @@ def pair_letters(letters: list[str]) -> list[str]:
     return list(map("".join, itertools.pairwise(letters)))
 
 
-def word_tokens(text: str) -> list[str]:
-    """Return the words of a text in lower case, in order. Each word has a letter or digit, and no space."""
+def word_tokens(text: str, cut: Callable[[str], list[str]] = split_words) -> list[str]:
+    """Return the words of a text in lower case, in order. Each word has a letter or digit, and no space.
+
+    ``cut`` returns the words of a run of the kind ``rest``.
+    """
     single_run = plain_text(text)
     if single_run is not None:
-        return _segment(single_run)
+        return _segment(single_run, cut)
     tokens: list[str] = []
     for run in text_runs(text):
         if run.kind == "letters":
@@ -151,13 +154,13 @@ def word_tokens(text: str) -> list[str]:
         elif run.kind == "unspaced":
             tokens += pair_letters(run.letters)
         else:
-            tokens += _segment(run.text)
+            tokens += _segment(run.text, cut)
     return tokens
 
 
-def _segment(text: str) -> list[str]:
+def _segment(text: str, cut: Callable[[str], list[str]]) -> list[str]:
     # Nearly all words have only letters and digits. Testing the whole word first is faster.
-    return [word for word in map(str.lower, split_words(text)) if word.isalnum() or any(map(str.isalnum, word))]
+    return [word for word in map(str.lower, cut(text)) if word.isalnum() or any(map(str.isalnum, word))]
 
 
 def word_parts(text: str) -> list[WordPart]:

@@ -96,8 +96,18 @@ def _load_rjieba() -> Callable[[str], list[str]]:
     cut_text: Callable[[str], list[str]] = rjieba.cut
     # Words with signs: AT&T, c#, C#, c++, C++
     in_dictionary: Callable[[str], bool] = rjieba.has_word
+    return cut_as_jieba(cut_text, in_dictionary)
 
-    def cut_as_jieba(text: str) -> list[str]:
+
+def cut_as_jieba(
+    cut_text: Callable[[str], list[str]], in_dictionary: Callable[[str], bool]
+) -> Callable[[str], list[str]]:
+    """Return a function that cuts a text as jieba does.
+
+    ``cut_text`` and ``in_dictionary`` are the methods ``cut`` and ``has_word`` of a segmenter of rjieba.
+    """
+
+    def cut(text: str) -> list[str]:
         if not _MAY_DIFFER.search(text):
             return cut_text(text)
         # Collect neighbouring Latin words, and cut the run as jieba does.
@@ -118,7 +128,7 @@ def _load_rjieba() -> Callable[[str], list[str]]:
             _cut_tie(cut_words, in_dictionary)
         return cut_words
 
-    return cut_as_jieba
+    return cut
 
 
 def _cut_latin(latin_run: str) -> Iterator[str]:

@@ -4,6 +4,7 @@ import gzip
 import json
 import math
 import shutil
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from fuzzing import Reader, as_json, equal, fuzz_of, loads, writing
 from releases import QUESTIONS, TEXTS, make_release, md5
 from spoil import BYTES, JSON, JSON_LINES, PARQUET, TEXT, Change
 
+from baselines.bm25.user_dictionary import read_user_words
 from baselines.core.checkpoint import RECIPE, left_out
 from baselines.core.passages import open_passages
 from baselines.hub.training_curve import draw_curve, read_training_curve
@@ -38,6 +40,15 @@ from builders.store.runs import Run, read_run, write_run
 PASSAGE_IDS = [md5(text) for text in TEXTS]
 QUERY_IDS = [md5(question) for question in QUESTIONS["dev"]]
 BOM = b"\xef\xbb\xbf"
+
+
+def are_words_of_file(words: list[list[Any]], _: object, folder: Path) -> bool:
+    """True if each word is the first of a line, in a form that may be normalised, and each frequency is positive."""
+    text = (folder / "words.txt").read_bytes().decode("utf-8-sig")
+    lines = [line.split() for line in text.split("\n")]
+    first_words = [unicodedata.normalize("NFKC", line[0]) for line in lines if line]
+    frequencies = [frequency for _, frequency in words if frequency is not None]
+    return [word for word, _ in words] == first_words and all(frequency > 0 for frequency in frequencies)
 
 
 def json_rows(path: Path) -> list[Any]:
@@ -337,6 +348,13 @@ _MANIFEST_READERS = (
 )
 _WEIGHTS = {"weights": [0.3, 0.7], "tuned_on": "dev", "MRR@10": 0.5}
 READERS = [
+    Reader(
+        "baselines.bm25.user_dictionary:read_user_words",
+        make=writing("words.txt", "云计算平台 5 n\n石墨烯电池\n电池 3\n"),
+        spoils={"words.txt": TEXT},
+        read=lambda folder: [list(word) for word in read_user_words(folder / "words.txt")],
+        right=are_words_of_file,
+    ),
     Reader(
         "baselines.retrieve.question_pairs:_read_table,_read_json_lines,read_question_pairs",
         make=write_question_pairs,

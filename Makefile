@@ -1,7 +1,7 @@
 # make demo: install; build, search, train and evaluate on the embedded sample (with RAW=path: on raw DuReader files)
 # make test: install; check style and types; run the quick tests
 # make test-slow: run the slow tests; kill every long command; damage 1,000 files for each reader (CASES=20000: 20,000 files)
-# make test-space: serve the search page to a browser and to 50 clients, in a separate environment (300 MB)
+# make test-space: serve the search page to a browser, 50 clients and an agent, in a separate environment (300 MB)
 # make test-tools: let other tools read releases and exports, and train on them (200 MB)
 # make gpu: check and measure the GPU code with $(PYTHON), not with .venv (with PARTS=train: run trainings)
 PYTHON ?= python3

@@ -201,7 +201,7 @@ def workplace(
             monkeypatch.setenv("OPENAI_API_KEY", "none")
         if call.needs == "page":
             page = ModuleType("baselines.look.gradio_page")
-            page.serve = lambda searcher, host, port: place.served.append((host, port))  # type: ignore[attr-defined]
+            page.serve = lambda _searcher, _tools, host, port, **_: place.served.append((host, port))  # type: ignore[attr-defined]
             monkeypatch.setitem(sys.modules, page.__name__, page)
             import baselines.look
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from baselines.bm25.bm25_index import IndexedTexts
 from baselines.core.passages import open_passages
+from baselines.look.agent_tools import AgentTools
 from baselines.look.excerpts import positives_of
 from baselines.look.shown_answers import PageSearcher
 from baselines.measure.qrels import read_queries
@@ -16,6 +17,7 @@ from builders.store.layout import SETS
 from builders.store.names import SAMPLE_RELEASE
 from builders.store.reader import Release, open_release
 from builders.store.runs import Hit
+from builders.store.search_log import SearchLog
 
 if TYPE_CHECKING:
     from baselines.retrieve.index_files import VectorIndex
@@ -53,8 +55,13 @@ def serve_page(
     candidates: int,
     host: str,
     port: int | None,
+    mcp: bool = False,
+    log_path: Path | None = None,
 ) -> None:
     """Serve the page until the process is stopped. If the embedded sample is missing, it is built.
+
+    With ``mcp``, agents can use the page's tools. Their calls, and those of other programs, are appended to
+    ``log_path``.
 
     Raises :class:`InputError` if Gradio is missing, or a system cannot be opened.
     """
@@ -70,10 +77,11 @@ def serve_page(
 
         log.info("%s is missing: building the embedded sample", release)
         build_release([_SAMPLE_ROWS], out=release)
+    search_log = None if log_path is None else SearchLog(log_path)
     searcher = open_searcher(
         open_release(release), set_name=set_name, split=split, models=models, top_k=top_k, candidates=candidates
     )
-    gradio_page.serve(searcher, host, port)
+    gradio_page.serve(searcher, AgentTools(searcher, search_log), host, port, mcp=mcp)
 
 
 def open_searcher(

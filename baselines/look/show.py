@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 PASSAGES_OF_RUN = 3
 PASSAGES_OF_COLUMN = 10
+DEFAULT_LOG = "search-log.jsonl"
 
 
 @verb()
@@ -40,6 +41,8 @@ def show_passages(
     candidates: Annotated[AtLeastOne, Placeholder("N"), Needs("serve")] = 50,
     host: Annotated[str, Placeholder("H"), Needs("serve")] = "127.0.0.1",
     port: Annotated[NotNegativeInt, Placeholder("P"), Needs("serve")] | None = None,
+    mcp: Annotated[bool, Needs("serve")] = False,
+    log: Annotated[Path, Placeholder("FILE"), Needs("serve")] | None = None,
     device: Device | None = None,
     dtype: Dtype = "auto",
 ) -> "Report | None":
@@ -58,6 +61,10 @@ def show_passages(
     passages of the dual-encoder or, without --model, of BM25. By default, only this machine can open the page. With
     --host 0.0.0.0, other machines can open it, too. If build/sample is missing, the embedded sample is built.
 
+    Programs search by HTTP, and with --mcp agents search by the Model Context Protocol. Both have two tools, which
+    answer in JSON: search(query, top_k, system) and passage(id). Their calls are appended to --log, and `evaluate`
+    measures the first search of each question.
+
     Args:
         release: release to read
         split: split of the questions
@@ -72,6 +79,8 @@ def show_passages(
         candidates: page: passages to re-rank
         host: page: address to listen on
         port: page: port (default: first free port from 7860)
+        mcp: page: serve the tools to agents, too
+        log: page: append each call of a tool to this file of JSON lines (default with --mcp: search-log.jsonl)
 
     Returns:
         The question and its passages, or with ``serve`` None, after the page was stopped.
@@ -83,6 +92,7 @@ def show_passages(
         python -m baselines show --release build/sample --split dev --query 机 build/runs/bm25.dev.run.gz
         python -m baselines show --release build/sample --query 怎么给手机换电池
         python -m baselines show --serve
+        python -m baselines show --serve --mcp --log agent.jsonl
         python -m baselines show --serve --release DIR --model M --passages build/embeddings/passages --reranker M2
     """
     if serve:
@@ -97,6 +107,8 @@ def show_passages(
             candidates=candidates,
             host=host,
             port=port,
+            mcp=mcp,
+            log_path=log or (Path(DEFAULT_LOG) if mcp else None),
         )
         return None
     if not runs and query is None:

@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from baselines.core.passages import CachedPassages
 from baselines.look.excerpts import describe_ranking, excerpt_html
-from builders.core.errors import make_visible
+from builders.core.errors import InputError, make_visible
 from builders.store.runs import Hit
+from builders.store.search_log import one_line
 
 # Characters of a query that are searched; official queries have at most about 100.
 SEARCHED_CHARS = 1_000
@@ -72,12 +73,39 @@ class PageSearcher:
         self._candidates = candidates
         self._ids_by_text: dict[str, str] = {}
         for query_id, query_text in questions:
-            self._ids_by_text.setdefault(_one_line(query_text), query_id)
+            self._ids_by_text.setdefault(one_line(query_text), query_id)
         self._answer = functools.lru_cache(_CACHED_ANSWERS)(self._columns)
+
+    @property
+    def system_names(self) -> list[str]:
+        """Names of the columns."""
+        names = list(self._systems)
+        if self._rerank:
+            names.append(self._rerank[0])
+        return names
+
+    def hits(self, system_name: str, query_text: str, top_k: int) -> list[Hit]:
+        """Return the best passages of a column. ``query_text`` is one line of at most :data:`SEARCHED_CHARS`."""
+        if system_name in self._systems:
+            return self._systems[system_name](query_text, top_k)
+        assert self._rerank is not None  # a column that is no system
+        # The re-ranker reads the column before it, the last system.
+        last_search = list(self._systems.values())[-1]
+        candidates = last_search(query_text, max(top_k, self._candidates))
+        candidate_ids = [passage_id for passage_id, _ in candidates[: self._candidates]]
+        return self._rerank[1](query_text, candidate_ids)[:top_k] if candidate_ids else []
+
+    def passage_texts(self, passage_ids: Sequence[str]) -> list[str]:
+        """Return the texts of passages. Raises :class:`InputError` for an unknown id."""
+        rows = self._passages.rows(passage_ids)
+        for passage_id, row in zip(passage_ids, rows.tolist(), strict=True):
+            if row < 0:
+                raise InputError(f"no passage has the id {passage_id!r}; expected an id that search returned")
+        return self._passages.texts(rows.tolist())
 
     def page(self, text: str) -> str:
         """Return the answer to a text as HTML, or a hint if the text is blank."""
-        line = _one_line(text)
+        line = one_line(text)
         if not line:
             return f"{_STYLE}<p>Type a question, or choose one from the list.</p>"
         query_text = line[:SEARCHED_CHARS].rstrip()
@@ -155,8 +183,3 @@ def _hit_box(
         f'<span class="rank">{rank}</span><span>{score:.4f}</span>{movement}{label}</div>'
         f'<div>{excerpt}</div><div class="id">{html.escape(make_visible(passage_id))}</div></div>'
     )
-
-
-def _one_line(text: str) -> str:
-    """Return a text as one line with single spaces. Lone surrogates, which UTF-8 cannot encode, become "?"."""
-    return " ".join(text.encode("utf-8", "replace").decode().split())

@@ -41,9 +41,10 @@ def evaluate_runs(
 ) -> Report:
     """Measure runs by the official measures and by usual measures.
 
-    The first table has the official keys with 95 % intervals over queries. recall@k is a hit rate: the share of queries
-    with a positive in the top k. The second table has measures of ir-measures. R@k is the share of all positives in the
-    top k. Text and Markdown have percentages, JSON and CSV have fractions.
+    A run is a file in one of many formats (docs/evaluate.md), or a log of `show --serve --log`, of which the first
+    search of each question counts. The first table has the official keys with 95 % intervals over queries. recall@k is a hit
+    rate: the share of queries with a positive in the top k. The second table has measures of ir-measures. R@k is the
+    share of all positives in the top k. Text and Markdown have percentages, JSON and CSV have fractions.
 
     docs/evaluate.md describes measures, ties, configs, and submissions for the test split. `errors holes` and `errors
     duplicates` measure the effect of unjudged passages and of near-duplicates.
@@ -73,7 +74,6 @@ def evaluate_runs(
     from baselines.measure.ties import order_ties
     from builders.core.files import check_file
     from builders.store.layout import SETS
-    from builders.store.original_runs import read_release_run
 
     expect_one_reference(release, qrels)
     chosen = resolve_measures(measures, ties)
@@ -82,7 +82,7 @@ def evaluate_runs(
     source = ReferenceSource.of_options(
         release=release, qrels=qrels, split=split, set_name=set, queries=queries, qrels_config=qrels_config
     )
-    opened_runs = [order_ties(read_release_run(run, source.release), ties) for run in runs]
+    opened_runs = [order_ties(source.read_run(run), ties) for run in runs]
 
     # Answers need no judgments. Without judgments, they are the whole result.
     answer_ranks = []

@@ -5,10 +5,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from baselines.measure.groups import Groups, groups_of
-from baselines.measure.qrels import Qrels, read_reference
+from baselines.measure.qrels import Qrels, read_queries, read_reference
 from baselines.measure.run_origin import warn_of_origins
+from builders.core.errors import InputError
+from builders.core.files import begins_as_parquet
+from builders.store.layout import SETS
+from builders.store.logged_runs import read_search_log
+from builders.store.original_runs import read_release_run
 from builders.store.reader import Release, open_release
 from builders.store.runs import Run
+from builders.store.search_log import is_search_log
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,22 @@ class ReferenceSource:
             queries=self.query_config,
             qrels_config=self.qrels_config,
         )
+
+    def read_run(self, run: Run | Path) -> Run:
+        """Read a run with the ids of the release, or the run in a log of searches (:mod:`builders.store.logged_runs`).
+
+        Raises :class:`InputError` for a log without a release, whose questions have the texts of the log.
+        """
+        if isinstance(run, Run) or begins_as_parquet(run) or not is_search_log(run):
+            return read_release_run(run, self.release)
+        if self.release is None:
+            raise InputError("is a log of searches, which has texts and no ids of questions; add --release", path=run)
+        query_config = self.query_config or SETS[self.set_name].queries
+        question_splits = {self.split: read_queries(self.release, self.split, query_config)}
+        for config, split in self.release.splits():
+            if config == query_config and split != self.split:
+                question_splits[split] = read_queries(self.release, split, config)
+        return read_search_log(run, question_splits, self.split)
 
     def warn_of_origins(self, runs: Sequence[Run], qrels: Qrels) -> None:
         """Warn about runs of another release, set or split (:func:`baselines.measure.run_origin.warn_of_origins`)."""

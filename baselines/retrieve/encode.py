@@ -1,7 +1,7 @@
 """The verb `encode`: embed passages or queries."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from baselines.core.endpoint_options import (
     Dimensions,
@@ -27,8 +27,9 @@ from baselines.core.model_options import (
     Similarity,
     Tokenizers,
 )
+from baselines.retrieve.vector_options import EmbeddingsPath
 from builders.core.errors import UsageError
-from builders.core.options import Again, AtLeastOne, Needs, Placeholder
+from builders.core.options import Again, AtLeastOne, Excludes, Needs, Placeholder
 from builders.core.verbs import verb
 from builders.store.release_options import AnySplit, ReleasePath, SetName
 
@@ -48,6 +49,8 @@ def encode_texts(
     set: SetName = "main",
     queries: bool = False,
     split: Annotated[AnySplit, Needs("queries")] | None = None,
+    store: Annotated[Literal["float16", "int8", "binary"], Excludes("queries")] = "float16",
+    reuse: EmbeddingsPath | None = None,
     shard_rows: Annotated[AtLeastOne, Placeholder("N")] | None = None,
     endpoint: EndpointUrl | None = None,
     query_prompt: Annotated[QueryPrompt, Needs("endpoint")] | None = None,
@@ -80,12 +83,19 @@ def encode_texts(
     With --endpoint URL, the model is behind OpenAI's API of embeddings. The texts are sent there. ENDPOINT_API_KEY is
     the key. Every vector is kept, so that no text is paid for twice. manifest.json records tokens and seconds.
 
+    --store int8 and --store binary write smaller embeddings of passages: a byte or a bit for each dimension. The codes
+    are those of sentence-transformers' quantize_embeddings. The ranges of int8 are the smallest and largest numbers of
+    8,192 passages in equal distances (or of all passages), which are encoded first. docs/small_vectors.md has the
+    effect on scores.
+
     The passages are unpacked once into the folder dureader_retrieval/texts in $XDG_CACHE_HOME or ~/.cache.
 
     Args:
         model: sentence-transformers model: hub name or folder; or name at the endpoint
         out: directory of embeddings to write
         queries: encode queries instead of passages
+        store: form of the passages' embeddings: 16-bit floats, 8-bit integers or single bits
+        reuse: 16-bit embeddings of the same texts and model, to convert or copy instead of encoding
         split: split of the queries, with --queries (default: dev)
         shard_rows: rows per file (default: 131,072 on a GPU or for static models, else 8,192)
 
@@ -93,11 +103,13 @@ def encode_texts(
         The open index: the directory's path, manifest and files.
 
     Raises:
-        InputError: the model cannot be opened, the release lacks the split, or ``out`` has other files.
+        InputError: the model cannot be opened, the release lacks the split, ``out`` has other files, or ``reuse`` has
+            other embeddings.
 
     Examples:
         python -m baselines encode --release build/sample --model build/models/de-bm25-neg \\
           --out build/embeddings/passages
+        python -m baselines encode --release DIR --model ORG/NAME --store int8 --out DIR3
         python -m baselines encode --release DIR --model ORG/NAME --queries --split dev --out DIR2
         python -m baselines encode --release DIR --model NAME --endpoint http://localhost:8000/v1 --out DIR2
     """
@@ -105,7 +117,7 @@ def encode_texts(
 
     from baselines.core.endpoint_options import endpoint_name, read_endpoint_options
     from baselines.core.settings import ModelOptions, ModelSettings
-    from baselines.retrieve.index_files import VectorIndex
+    from baselines.retrieve.index_files import VectorIndex, open_vectors, vectors_input
     from baselines.retrieve.model_files import UNCHANGING, device_kind, model_input, shown_name
     from builders.core.finished_outputs import (
         VerbCall,
@@ -139,6 +151,8 @@ def encode_texts(
         inputs = {"release": release_input(opened_release, [(config, encoded_split)])}
         if endpoint_options is None:
             inputs["model"] = model_input(model, revision)
+        if reuse is not None:
+            inputs["reuse"] = vectors_input(reuse)
         recorded_options = option_values(arguments, inputs, UNCHANGING)
         recorded_options["split"] = encoded_split
         # The manifest has the model's name, so the name of a model's folder counts. Its path does not.
@@ -170,6 +184,9 @@ def encode_texts(
         work = work_of(device, dtype, batch_tokens, tokenizers, backend)
         model_settings = ModelSettings(model, revision=revision, max_length=max_length)
         retriever = open_retriever(model_settings, work, expect_encoder(model_settings))
-    index = retriever.index(opened_release, config, out, encoded_split, shard_rows, again=again)
+    reused = None if reuse is None else open_vectors(reuse)
+    index = retriever.index(
+        opened_release, config, out, encoded_split, shard_rows, again=again, store=store, reused=reused
+    )
     record_finished(out, call, checksums=known_checksums(out, index.files))
     return index

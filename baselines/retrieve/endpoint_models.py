@@ -16,6 +16,7 @@ from baselines.retrieve.encoder import Halves
 from baselines.retrieve.own_vectors import unit_rows
 from baselines.retrieve.rerankers import OpenReranker, PairJob, endpoint_work
 from baselines.retrieve.service_client import EmbeddingService, RerankService, ServiceCosts, open_service
+from baselines.retrieve.vector_stores import FLOAT16
 from builders.core.errors import InputError, Unfinished, log
 from builders.core.folders import key_of
 from builders.store.reader import Release
@@ -95,8 +96,8 @@ class EndpointDense(DenseRetriever):
             return EndpointEncoder(self.query_service, self.query_prompt, self.similarity)
         return EndpointEncoder(self.passage_service, self.passage_prompt, self.similarity)
 
-    def _origin(self, release: Release, config: str, split: str) -> dict[str, Any]:
-        origin = super()._origin(release, config, split)
+    def _origin(self, release: Release, config: str, split: str, store: str = FLOAT16) -> dict[str, Any]:
+        origin = super()._origin(release, config, split, store)
         if split != "corpus":
             origin["model"]["queries"] = self.query_facts
         return origin

@@ -4,6 +4,7 @@
 """
 
 import functools
+import math
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ import numpy.typing as npt
 from baselines.core.passages import Rows
 from baselines.core.settings import Overrides
 from baselines.retrieve.exact_search import largest_norm
+from baselines.retrieve.vector_stores import BINARY, FLOAT16, VectorStore, open_store
 from builders.core.cache import FileEntry, wrong_file
 from builders.core.errors import InputError
 from builders.core.finished_outputs import VerbInput, file_input
@@ -28,18 +30,21 @@ from builders.store.reader import Release
 
 NAME = "dureader_retrieval embeddings"
 MANIFEST = "manifest.json"
+RANGES = "ranges.npy"  # the ranges of int8 embeddings
 _ADVICE = "encode it again"
 # A manifest records 1.0001 times the largest norm. A norm that is computed again, on another machine, may differ in its
 # last digits, so the recorded number may be 1.00001 times too low, or 1.01 times too high.
+ROUNDED_UP = 1.0001
 _LOW_FACTOR = 1.00001
 _HIGH_FACTOR = 1.01
+_NORM_TOLERANCE = 1e-6  # of a norm in 32 bits
 # NumPy parses file headers with ast, which is not thread-safe in Python 3.11.
 _HEADERS = threading.Lock()
 Halves = npt.NDArray[np.float16]
 
 
 class IndexFile(FileEntry, frozen=True):
-    """A file of an index. ``longest`` is the largest norm of 16-bit vectors, rounded up. Other arrays have 0."""
+    """A file of an index. ``longest`` is the largest norm of its embeddings, rounded up. Other arrays have 0."""
 
     longest: Annotated[float, msgspec.Meta(ge=0)] = 0.0
 
@@ -55,13 +60,16 @@ class _Manifest(msgspec.Struct):
     """The fields of a manifest that are validated. The manifest may have further fields."""
 
     name: Literal["dureader_retrieval embeddings"]
-    format: Literal[1]
+    format: Literal[1, 2]  # 2: smaller embeddings than 16-bit floats, which earlier versions cannot read
     of: Literal["passages", "queries"]
     config: str
     split: str
     fingerprint: str
     model: _Model
     shards: Annotated[list[IndexFile], msgspec.Meta(min_length=1)]
+    dtype: Literal["float16", "int8", "binary"] = "float16"
+    dim: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    ranges: FileEntry | None = None
     rows: Annotated[list[int], msgspec.Meta(min_length=1)] | None = None
 
 
@@ -79,12 +87,15 @@ class VectorIndex:
     def read(cls, path: Path) -> Self:
         """Read the manifest of a directory. Raises :class:`InputError` if the manifest is missing or damaged."""
         try:
-            files = read_json(path / MANIFEST, _Manifest, _ADVICE).shards
+            fields = read_json(path / MANIFEST, _Manifest, _ADVICE)
         except (FileNotFoundError, NotADirectoryError):
             raise InputError(
                 f"not a directory of embeddings (no {MANIFEST}); make one by `python -m baselines encode`", path=path
             ) from None
-        index = cls(path, read_json(path / MANIFEST, dict[str, Any]), files)
+        if fields.dtype != FLOAT16 and (fields.format == 1 or fields.dim is None):
+            problem = f"dtype: {fields.dtype} embeddings need format 2 and dim; {_ADVICE}"
+            raise InputError(problem, path=path / MANIFEST)
+        index = cls(path, read_json(path / MANIFEST, dict[str, Any]), fields.shards)
         chunk_count = len(index.chunks)
         expected_chunks = [chunk_name(index.manifest["of"], number, chunk_count) for number in range(chunk_count)]
         if index.chunks != expected_chunks:
@@ -110,7 +121,27 @@ class VectorIndex:
     @functools.cached_property
     def dim(self) -> int:
         """Number of dimensions."""
+        if self.store_name != FLOAT16:
+            return int(self.manifest["dim"])
         return int(_map_array(self.path / self.files[0].path).shape[1])
+
+    @property
+    def store_name(self) -> str:
+        """The form of the embeddings: float16, int8 or binary."""
+        return str(self.manifest.get("dtype", FLOAT16))
+
+    @functools.cached_property
+    def store(self) -> VectorStore:
+        """The form of the embeddings, which unpacks them. Raises :class:`InputError` for damaged ranges."""
+        ranges = None
+        if "ranges" in self.manifest:
+            ranges = _map_array(self.path / RANGES)
+        return open_store(self.store_name, self.dim, ranges)
+
+    @property
+    def bytes_per_row(self) -> int:
+        """Number of bytes of an embedding."""
+        return self.store.columns * np.dtype(self.store.code_type).itemsize
 
     @property
     def longest(self) -> float:
@@ -127,10 +158,15 @@ class VectorIndex:
         return [np.asarray(_map_array(self.path / f"{chunk}{name_end}.npy")) for name_end in name_ends]
 
     def blocks(self, rows: int = 1 << 16) -> Iterator[tuple[int, Halves]]:
-        """Yield (first row, at most ``rows`` embeddings of one chunk), in order.
+        """Yield (first row, at most ``rows`` embeddings of one chunk), in order. Smaller embeddings are unpacked.
 
-        A block is a view of a mapped file, which is read on access. With ``chosen``, a block is a copy.
+        A block of 16-bit floats is a view of a mapped file, which is read on access. With ``chosen``, it is a copy.
         """
+        for start, codes in self.code_blocks(rows):
+            yield start, self.store.unpack(codes)
+
+    def code_blocks(self, rows: int = 1 << 16) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+        """Yield the same as :meth:`blocks`, but the arrays as they are stored."""
         yielded_rows = 0
         # ``block_start`` counts all rows of the files, and ``yielded_rows`` the chosen rows.
         block_start = 0
@@ -158,14 +194,49 @@ class VectorIndex:
 
         def verify_file(file: IndexFile) -> str:
             path = self.path / file.path
-            return wrong_file(path, file, lambda: _describe_wrong_array(path, file))
+            return wrong_file(path, file, lambda: _describe_wrong_array(path, file, self))
 
+        fault = self._describe_wrong_store()
+        if fault:
+            return fault
         faults = in_threads(verify_file, self.files, usable_cores())
         with show_progress(total=sum(file.bytes for file in self.files), unit="B", label="verify") as bar:
             for file, fault in zip(self.files, faults, strict=True):
                 if fault:
                     return f"{file.path} {fault}"
                 bar.update(file.bytes)
+        return ""
+
+    def _describe_wrong_store(self) -> str:
+        """Describe a file that has not the form of the manifest's ``dtype``. Return "" if there is none.
+
+        This check runs each time, because the manifest may change while the files stay.
+        """
+        # Other kinds of models have several arrays with types of their own.
+        if "dim" not in self.manifest or self.store_name == FLOAT16:
+            return ""
+        if "ranges" in self.manifest:
+            ranges_entry = read_json(self.path / MANIFEST, _Manifest, _ADVICE).ranges
+            if ranges_entry is None or ranges_entry.path != RANGES:
+                return f"{MANIFEST}: ranges: expected the file {RANGES}"
+            ranges_fault = wrong_file(self.path / RANGES, ranges_entry)
+            if ranges_fault:
+                return f"{RANGES} {ranges_fault}"
+        try:
+            for file in self.files:
+                array_fault = self.store.describe_wrong_array(_map_array(self.path / file.path))
+                if array_fault:
+                    return f"{file.path} {array_fault}"
+                # The bits of the last byte do not tell the number of dimensions, but the norm of signs does.
+                sign_norm = ROUNDED_UP * math.sqrt(self.dim)
+                if self.store_name == BINARY and not math.isclose(file.longest, sign_norm, rel_tol=_NORM_TOLERANCE):
+                    return f"{file.path} has another number of dimensions than the manifest"
+        except InputError as error:
+            return str(error)
+        except FileNotFoundError as error:
+            return f"{error.filename} is listed in the manifest but missing"
+        except Exception as error:  # NumPy raises many types of errors for damaged files
+            return f"{file.path} is damaged ({error})"
         return ""
 
     def check(self, text_type: str, release: Release, config: str, split: str) -> None:
@@ -197,7 +268,7 @@ def _map_array(path: Path) -> npt.NDArray[Any]:
         return np.lib.format.open_memmap(path, mode="c")
 
 
-def _describe_wrong_array(path: Path, file: IndexFile) -> str:
+def _describe_wrong_array(path: Path, file: IndexFile, index: VectorIndex) -> str:
     """Describe a difference between an array and its entry in the manifest. Return "" if there is none."""
     try:
         array = _map_array(path)
@@ -205,15 +276,20 @@ def _describe_wrong_array(path: Path, file: IndexFile) -> str:
         return f"is damaged ({error})"
     if len(array) != file.rows:
         return f"has {len(array):,} rows, but the manifest says {file.rows}"
-    norm = longest_vector(array)
+    norm = longest_vector(array, index.store if "dim" in index.manifest else None)
     # Comparisons with NaN are false, so this condition also reports numbers that are not finite.
     if not norm <= _LOW_FACTOR * file.longest <= _HIGH_FACTOR * norm:
         return f"has embeddings of norm {norm}, but the manifest says {file.longest}"
     return ""
 
 
-def longest_vector(array: npt.NDArray[Any]) -> float:
-    """Return the largest Euclidean norm of 16-bit vectors, or 0 for other arrays."""
+def longest_vector(array: npt.NDArray[Any], store: VectorStore | None = None) -> float:
+    """Return the largest Euclidean norm of embeddings, or 0 for other arrays.
+
+    ``store`` is the form of the embeddings (default: 16-bit floats).
+    """
+    if store is not None and store.name != FLOAT16:
+        return store.largest_norm(array)
     if array.dtype != np.float16:
         return 0.0
     return largest_norm(array)

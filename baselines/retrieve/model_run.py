@@ -48,7 +48,7 @@ def search_passages(
     query_texts = [query_text for _, query_text in queries]
     tag = tag_of(search.record)
     with collect_costs() as costs:
-        passage_index = search.retriever.index(release, configs.corpus, search.index_folder)
+        passage_index = search.retriever.passage_index(release, configs.corpus, search.index_folder)
         open_search = search.retriever.open_search(release, configs.corpus, passage_index, top_k)
         ranked_hits = zip((query_id for query_id, _ in queries), open_search.hits(query_texts), strict=True)
         if out is None:

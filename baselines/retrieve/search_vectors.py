@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from baselines.core.model_options import Device, Dtype, ModelName, NewRun, Revision, TopK
 from baselines.retrieve.vector_options import EmbeddingsPath
 from builders.core.errors import InputError, UsageError, log
-from builders.core.options import Again, Needs
+from builders.core.options import Again, AtLeastOne, Needs, Placeholder
 from builders.core.verbs import verb
 from builders.store.release_options import AnySplit, QueriesFile, ReleasePath, SampleConfig, SetName
 
@@ -35,6 +35,8 @@ def search_vectors(
     top_k: TopK = 50,
     set: SetName = "main",
     sample: SampleConfig | None = None,
+    rescore: Annotated[AtLeastOne, Placeholder("N")] | None = None,
+    rescore_with: Annotated[EmbeddingsPath, Needs("rescore")] | None = None,
     engine: Literal["faiss", "torch"] | None = None,
     revision: Annotated[Revision, Needs("model")] = "",
     device: Device | None = None,
@@ -46,6 +48,11 @@ def search_vectors(
     The search is exact, by FAISS on a CPU and by PyTorch on GPUs. The embeddings that `encode` wrote are memory-mapped
     and read block by block, so memory does not grow with the number of passages.
 
+    Smaller embeddings (`encode --store`) are searched in the same way, except binary ones: their first stage compares
+    the signs of query and passage, on the CPU. --rescore N then scores the best N times --top-k passages again, by the
+    full numbers of the query and the signs of the passage, or by the embeddings of --rescore-with. int8 embeddings need
+    --rescore-with and 16-bit embeddings. docs/small_vectors.md has scores.
+
     RUN.manifest.json records the model, the precision of passages and queries, and the SHA-256 of the run. Different
     precisions of passages and queries cause a warning.
 
@@ -54,13 +61,15 @@ def search_vectors(
         model: model that encoded the passages, to encode the queries
         queries: embeddings of the queries, instead of --model
         out: run to write, gzipped if it ends in .gz. Without it, a call from Python writes nothing.
+        rescore: score the best N times --top-k passages again (default: no)
+        rescore_with: larger embeddings of the same passages by the same model, of which only these passages are read
         engine: search library (default: faiss on a CPU, torch on a GPU)
 
     Returns:
         The run: hits by query, best first.
 
     Raises:
-        InputError: the embeddings are damaged, or belong to another release or model.
+        InputError: the embeddings are damaged, belong to another release or model, or ``rescore`` would change nothing.
 
     Examples:
         python -m baselines search --release build/sample --split dev --model build/models/de-bm25-neg \\
@@ -100,6 +109,8 @@ def search_vectors(
             splits.remove((configs.queries, split))
             inputs["queries_file"] = own_queries.as_input()
         inputs["release"] = release_input(opened_release, splits)
+        if rescore_with is not None:
+            inputs["rescore_with"] = vectors_input(rescore_with)
         if queries is not None:
             inputs["queries"] = vectors_input(queries)
         if model is not None:
@@ -119,12 +130,24 @@ def search_vectors(
     from baselines.retrieve.dense import encoding_model, expect_model
     from baselines.retrieve.devices import devices_of, dtype_of
     from baselines.retrieve.encoder import TextEncoder, encode_queries
-    from baselines.retrieve.exact_search import nearest_with_ties
+    from baselines.retrieve.rescoring import choose_rescoring, search_stored
     from baselines.retrieve.vector_index import name_hits
+    from baselines.retrieve.vector_stores import BINARY, FLOAT16
 
     # Open the passages' embeddings, and open or compute the queries' embeddings.
     passage_vectors = open_vectors(passages)
     passage_vectors.check("passages", opened_release, configs.corpus, "corpus")
+    if engine is not None and passage_vectors.store_name == BINARY:
+        raise UsageError(
+            f"--engine {engine} cannot search the binary embeddings {passage_vectors.path}; remove --engine"
+        )
+    larger_vectors = None
+    if rescore_with is not None:
+        larger_vectors = open_vectors(rescore_with)
+        larger_vectors.check("passages", opened_release, configs.corpus, "corpus")
+        larger_fingerprint = larger_vectors.manifest["model"]["fingerprint"]
+        expect_model(passage_vectors, larger_vectors.path, larger_fingerprint, larger_vectors.precision)
+    rescoring = choose_rescoring(passage_vectors, rescore, larger_vectors)
     devices = devices_of(device)
     query_rows = own_queries.rows if own_queries else read_queries(opened_release, split, configs.queries)
     if not query_rows:
@@ -154,7 +177,9 @@ def search_vectors(
             query_vectors = encode_queries(encoder, [query_rows[number][1] for number in numbers])
         else:
             query_vectors = stored_vectors[list(numbers)]
-        nearest_rows = nearest_with_ties(passage_vectors, query_vectors, corpus, devices, top_k, engine or "")
+        nearest_rows = search_stored(
+            passage_vectors, query_vectors, corpus, devices, top_k, engine_name=engine or "", rescoring=rescoring
+        )
         query_ids = [query_rows[number][0] for number in numbers]
         return zip(query_ids, name_hits(nearest_rows, corpus, top_k), strict=True)
 
@@ -167,6 +192,10 @@ def search_vectors(
         opened_release, kind="dense", set_name=set, split=split, top_k=top_k, own_queries=own_queries
     )
     search_record |= {"index": "exact", "sample": sample, "precision": precisions}
+    if passage_vectors.store_name != FLOAT16:
+        search_record["store"] = passage_vectors.store_name
+    if rescoring is not None:
+        search_record["rescore"] = {"candidates": rescoring.factor * top_k, "store": rescoring.vectors.store_name}
     manifest = describe_run(passage_vectors.manifest["model"], search_record)
     all_numbers = range(len(query_rows))
     if out is None:

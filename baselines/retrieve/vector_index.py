@@ -4,7 +4,9 @@ An index is a directory of NumPy files and ``manifest.json``, which is written l
 files for models with several arrays. Row n of an index is row n of a split of the release, so ids are not stored. The
 manifest records the source (``of``: passages or queries, ``config``, ``split``, ``fingerprint``), the model (``model``:
 name and fingerprint, ``similarity``) and the files (``shards``), without times and local paths. A directory of
-embeddings that `encode` writes is an index with chunks of 16-bit floats, shape (rows, dimensions).
+embeddings that `encode` writes is an index with chunks of 16-bit floats, shape (rows, dimensions), or of smaller
+numbers (:mod:`.vector_stores`). The ranges of 8-bit embeddings are measured first, from a fixed sample of the rows, and
+saved as ``ranges.npy``. So all chunks have the same ranges, also after an interruption.
 """
 
 import abc
@@ -30,9 +32,27 @@ from baselines.measure.qrels import read_queries
 from baselines.retrieve.devices import Work, move_model, over_devices
 from baselines.retrieve.encoder import EncoderSide, encode_queries
 from baselines.retrieve.hub_models import commit_of
-from baselines.retrieve.index_files import MANIFEST, NAME, Halves, IndexFile, VectorIndex, chunk_name, longest_vector
+from baselines.retrieve.index_files import (
+    MANIFEST,
+    NAME,
+    RANGES,
+    ROUNDED_UP,
+    Halves,
+    IndexFile,
+    VectorIndex,
+    chunk_name,
+    longest_vector,
+)
 from baselines.retrieve.model_kinds import kind_of_model
 from baselines.retrieve.models import describe_model, settings_in_use
+from baselines.retrieve.vector_stores import (
+    FLOAT16,
+    INT8,
+    VectorStore,
+    measure_ranges,
+    open_store,
+    sample_positions,
+)
 from builders.core.cache import describe_file
 from builders.core.errors import InputError, log
 from builders.core.exit_codes import raise_if_stopped
@@ -41,6 +61,7 @@ from builders.core.folders import (
     check_output,
     expect_known_output,
     key_of,
+    remove_tree,
     replace_directory,
     states_of_output,
     work_beside,
@@ -55,9 +76,13 @@ from builders.store.runs import Hit, best_first
 ROWS_ON_GPU = 1 << 17
 ROWS_ON_CPU = 1 << 13
 _PARTS_PER_CHUNK = 8  # chunks with the vectors of some passages are smaller by this factor
-_ROUNDED_UP = 1.0001  # factor that makes a norm larger than its rounding error
+# Rows from which the ranges of 8-bit embeddings are measured. An interruption loses a chunk of them.
+RANGE_SAMPLE_ROWS = 1 << 13
+_RANGE_CHUNK_ROWS = 1 << 10
+_SAMPLE_FOLDER = "sample"
 Arrays = dict[str, npt.NDArray[Any]]
 Scores = npt.NDArray[np.float64]
+Floats = npt.NDArray[np.float32]
 Made = TypeVar("Made")
 
 
@@ -144,6 +169,8 @@ class Retriever(abc.ABC):
         chunk_rows: int | None = None,
         chosen_rows: Sequence[int] | None = None,
         again: bool = False,
+        store: str = FLOAT16,
+        reused: VectorIndex | None = None,
     ) -> VectorIndex:
         """Build the index of a split in the directory ``out``. The split ``corpus`` has passages, other splits queries.
 
@@ -155,9 +182,11 @@ class Retriever(abc.ABC):
             chunk_rows: rows per file (default: by the device).
             chosen_rows: rows of the split, ascending (default: all rows). The manifest lists these rows.
             again: build the index even if it exists (default: False).
+            store: form of the embeddings (:mod:`.vector_stores`; default: 16-bit floats).
+            reused: an intact index whose 16-bit embeddings are copied instead of encoded (default: None).
 
         Raises:
-            InputError: ``out`` has other files, or the split has no rows.
+            InputError: ``out`` has other files, the split has no rows, or ``reused`` is of another model or source.
         """
         out = check_output(out, "an index", MANIFEST)
         check_place(out)
@@ -168,7 +197,13 @@ class Retriever(abc.ABC):
         _read_texts(release, config, split, range(0))
         rows: Sequence[int] = range(split_rows) if chosen_rows is None else chosen_rows
         rows_per_chunk = chunk_rows or self.chunk_rows
-        manifest = self._origin(release, config, split)
+        manifest = self._origin(release, config, split, store)
+        if reused is not None and not _is_of(reused, self._origin(release, config, split)):
+            raise InputError(
+                f"has not the 16-bit embeddings of {config}/{split} of {release.path} by {self.settings.name} with the "
+                "same settings",
+                path=reused.path,
+            )
         manifest["shard_rows"] = rows_per_chunk
         if chosen_rows is not None:
             manifest["rows"] = chosen_rows
@@ -186,17 +221,33 @@ class Retriever(abc.ABC):
                 log.warning("%s: damaged (%s); encoded again", out, fault)
 
             # Encode one chunk per task.
-            stored_folders: list[Path] = []
+            stored_folders: list[Path] = [] if reused is None else [reused.path]
             if split == "corpus" and chosen_rows is None:
-                stored_folders = self._stored_parts(release, config, out)
+                stored_folders += self._stored_parts(release, config, out)
+            chunk_store = None
+            if store != FLOAT16:
+                ranges = None
+                if store == INT8:
+                    sample_folder = work_folder / _SAMPLE_FOLDER
+                    ranges = self._measure_ranges(release, config, split, rows, sample_folder, reused)
+                    stored_folders.append(sample_folder)
+                    np.save(work_folder / RANGES, ranges)
+                chunk_store = open_store(store, self.result_inputs["dim"], ranges)
             rows_of_chunks = [rows[start : start + rows_per_chunk] for start in range(0, len(rows), rows_per_chunk)]
             tasks = []
             for number, rows_of_chunk in enumerate(rows_of_chunks):
                 chunk_path = work_folder / chunk_name(manifest["of"], number, len(rows_of_chunks))
-                tasks.append(_ChunkTask(self, release.path, config, split, rows_of_chunk, chunk_path, stored_folders))
+                tasks.append(
+                    _ChunkTask(
+                        self, release.path, config, split, rows_of_chunk, chunk_path, stored_folders, chunk_store
+                    )
+                )
             files = self._run_tasks(tasks)
 
             # Remove the files of the build, and write the manifest last.
+            if store == INT8:
+                remove_tree(work_folder / _SAMPLE_FOLDER)
+                manifest["ranges"] = msgspec.to_builtins(describe_file(work_folder, RANGES, 2))
             for path in [*work_folder.rglob(".*"), *work_folder.glob("*.npy.json")]:
                 path.unlink()
             manifest["shards"] = msgspec.to_builtins(files)
@@ -205,6 +256,32 @@ class Retriever(abc.ABC):
             replace_directory(work_folder, out)
         log.info("%s: %d rows; precision: %s", out, len(rows), self.work.dtype)
         return VectorIndex.read(out)
+
+    def _measure_ranges(
+        self,
+        release: Release,
+        config: str,
+        split: str,
+        rows: Sequence[int],
+        sample_folder: Path,
+        reused: VectorIndex | None,
+    ) -> Floats:
+        """Return the ranges of the embeddings of a fixed sample of ``rows``.
+
+        The 16-bit embeddings of the sample are written into ``sample_folder``, so that they are encoded only once. The
+        folder's chunks have a fixed size, because a model's rounding may depend on the batches of a chunk.
+        """
+        chosen_rows = [rows[position] for position in sample_positions(len(rows), RANGE_SAMPLE_ROWS).tolist()]
+        sample_index = self.index(
+            release,
+            config,
+            sample_folder,
+            split,
+            chunk_rows=_RANGE_CHUNK_ROWS,
+            chosen_rows=chosen_rows,
+            reused=reused,
+        )
+        return measure_ranges(sample_index.all())
 
     def _run_tasks(self, tasks: Sequence["_ChunkTask"]) -> list[IndexFile]:
         """Encode the chunks on all devices. Return their files, in order."""
@@ -239,7 +316,7 @@ class Retriever(abc.ABC):
             log.info("%s: vectors of some passages are reused from %s", index_folder, _parts_of(index_folder))
         return intact_folders
 
-    def _origin(self, release: Release, config: str, split: str) -> dict[str, Any]:
+    def _origin(self, release: Release, config: str, split: str, store: str = FLOAT16) -> dict[str, Any]:
         """Return the manifest of an index without the entries for rows and files."""
         model_facts = self.result_inputs
         # "used" is left out, because the fingerprint covers it. "similarity" and "dim" are entries of the index.
@@ -257,7 +334,9 @@ class Retriever(abc.ABC):
         }
         if "dim" in model_facts:
             origin["dim"] = model_facts["dim"]
-            origin["dtype"] = "float16"
+            origin["dtype"] = store
+            if store != FLOAT16:
+                origin["format"] = 2  # an earlier version would take the codes for embeddings
         else:
             # A text has several vectors or weights. The kind says which arrays a chunk has.
             origin["kind"] = self.kind
@@ -283,6 +362,7 @@ class Retriever(abc.ABC):
 
         The arguments are those of :meth:`scores`.
         """
+        _expect_full_embeddings(index_folder)
         # Find the passages that no index has, and encode these passages.
         passages = open_passages(release, config)
         all_passage_ids = list(itertools.chain.from_iterable(passage_ids))
@@ -328,6 +408,11 @@ class Retriever(abc.ABC):
         if query_texts:
             yield from self.open_search(release, config, index, top_k).hits(query_texts)
 
+    def passage_index(self, release: Release, config: str, index_folder: Path) -> VectorIndex:
+        """Build or reuse the index of all passages in ``index_folder``. Raises :class:`InputError` for another index."""
+        _expect_full_embeddings(index_folder)
+        return self.index(release, config, index_folder)
+
     def open_search(self, release: Release, config: str, index: VectorIndex, top_k: int) -> "OpenSearch":
         """Open the model to search an index of :meth:`index`."""
         passages = open_passages(release, config)
@@ -339,7 +424,7 @@ class Retriever(abc.ABC):
         """Return (query id, best passages) for each (query id, text). Build or reuse the index in ``index_folder``."""
         query_ids = [query_id for query_id, _ in queries]
         query_texts = [query_text for _, query_text in queries]
-        index = self.index(release, config, index_folder)
+        index = self.passage_index(release, config, index_folder)
         return zip(query_ids, self.search(release, config, index, query_texts, top_k), strict=True)
 
 
@@ -438,6 +523,23 @@ def open_retriever(settings: ModelSettings, work: Work, kind: str = "") -> Retri
     return retriever_class(structs.replace(settings, revision=commit), work)
 
 
+def _expect_full_embeddings(index_folder: Path) -> None:
+    """Raise :class:`InputError` for a folder of smaller embeddings, which `encode --store` wrote.
+
+    Without the error, `run --index` would replace the embeddings.
+    """
+    try:
+        store_name = VectorIndex.read(index_folder).store_name
+    except InputError:  # no index yet, or a damaged one, which is encoded again
+        return
+    if store_name != FLOAT16:
+        raise InputError(
+            f"has {store_name} embeddings; expected 16-bit embeddings or a new path (`python -m baselines search "
+            "--passages` searches smaller embeddings)",
+            path=index_folder,
+        )
+
+
 def _is_of(index: VectorIndex, origin: dict[str, Any]) -> bool:
     """True if the manifest's fields equal those of ``origin``. The commits of the models may differ."""
     recorded_origin = {key: index.manifest.get(key) for key in origin}
@@ -512,6 +614,7 @@ class _ChunkTask:
         rows: rows of the split.
         path: path of the chunk's files without their endings.
         stored_folders: indexes whose vectors are reused.
+        store: smaller form of the embeddings; None for the arrays of the model.
     """
 
     retriever: Retriever
@@ -521,6 +624,7 @@ class _ChunkTask:
     rows: Sequence[int]
     path: Path
     stored_folders: list[Path]
+    store: VectorStore | None = None
 
 
 def _encode_chunk(task: _ChunkTask, device: str) -> list[IndexFile]:
@@ -540,9 +644,12 @@ def _encode_chunk(task: _ChunkTask, device: str) -> list[IndexFile]:
             encodings = encode_rows(task.rows)
         elif not is_stored.all():
             encodings[~is_stored] = encode_rows(chunk_rows[~is_stored].tolist())
+        arrays = task.retriever.arrays(encodings)
+        if task.store is not None:
+            arrays = {"": task.store.pack(encodings)}
         files = []
-        for name_end, array in task.retriever.arrays(encodings).items():
-            files.append(_save_array(work_folder, f"{task.path.name}{name_end}.npy", array))
+        for name_end, array in arrays.items():
+            files.append(_save_array(work_folder, f"{task.path.name}{name_end}.npy", array, task.store))
         log.info("%s is done", task.path.name)
         return files
 
@@ -563,13 +670,13 @@ def _encoder_of(retriever: Retriever, device: str, task: str) -> Any:
         return retriever.encoder(device, task)
 
 
-def _save_array(folder: Path, file_name: str, array: npt.NDArray[Any]) -> IndexFile:
+def _save_array(folder: Path, file_name: str, array: npt.NDArray[Any], store: VectorStore | None) -> IndexFile:
     path = folder / file_name
     path.parent.mkdir(exist_ok=True)
     with new_file(path) as temporary_path, open(temporary_path, "wb") as stream:
         np.save(stream, array)
     entry = structs.asdict(describe_file(folder, file_name, len(array)))
-    return IndexFile(**entry, longest=_ROUNDED_UP * longest_vector(array))
+    return IndexFile(**entry, longest=ROUNDED_UP * longest_vector(array, store))
 
 
 def resume_or_run(

@@ -20,6 +20,7 @@ from builders.core.errors import InputError, log
 from builders.core.files import atomic_text
 from builders.store.run_formats import detect_run_format, read_json_run, read_parquet_run, read_rag_run
 from builders.store.run_lines import read_line_run
+from builders.store.search_log import is_search_log
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -290,6 +291,9 @@ def read_run(run_or_path: Path | Run) -> Run:
     run_path = run_or_path
     run_format = detect_run_format(run_path)
     if run_format.name == "json":
+        if is_search_log(run_path):
+            problem = "is a log of searches; expected a run (`python -m baselines evaluate --release DIR` reads a log)"
+            raise InputError(problem, path=run_path)
         return Run(run_path, read_json_run(run_path))
     if run_format.name == "rag":
         return Run(run_path, read_rag_run(run_path))

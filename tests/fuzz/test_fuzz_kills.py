@@ -69,6 +69,10 @@ VERBS = {
     "encode": Verb(
         f"baselines encode {_LARGE} --model {{given}}/dual --shard-rows 200 --out {{here}}/out", write_models
     ),
+    "encode-int8": Verb(
+        f"baselines encode {_LARGE} --model {{given}}/dual --store int8 --shard-rows 200 --out {{here}}/out",
+        write_models,
+    ),
     "rerank": Verb(
         f"baselines rerank {_LARGE} --model {{given}}/cross --run {{given}}/dev.run --top-k 1000 --out {{here}}/out",
         write_models,

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from fuzzing import Reader, fuzz_of, same
@@ -28,8 +29,10 @@ from baselines.retrieve.own_vectors import _open_stored, build_vectors
 from baselines.retrieve.rerankers import open_reranker
 from baselines.retrieve.sparse import SparseRetriever
 from baselines.retrieve.vector_index import resume_or_run
+from baselines.retrieve.vector_stores import measure_ranges, open_store
 from baselines.train.recipe import read_recipe
 from baselines.train.trained_models import cross_encoder, dual_encoder, masked_language_model
+from builders.core.cache import describe_file
 from builders.core.files import sha256_of
 
 _TEXTS = ["北京的冬天很冷", "饺子怎么煮，问一问"]
@@ -163,7 +166,7 @@ READERS = [
         "start",
         lambda folder: write_bert(folder / "model"),
         read_starting_checkpoint,
-        f"baselines.train.trained_models:cross_encoder {_MODELS}:classes",
+        f"baselines.train.trained_models:cross_encoder {_MODELS}:class_names",
     ),
 ]
 
@@ -204,6 +207,52 @@ def write_embeddings(folder: Path) -> None:
         "shards": chunks,
     }
     (folder / MANIFEST).write_text(json.dumps(manifest))
+
+
+def write_small_embeddings(folder: Path, store_name: str) -> None:
+    """Write two chunks of smaller embeddings."""
+    vectors = [np.random.default_rng(seed).normal(size=(3, 12)).astype(np.float16) for seed in range(2)]
+    manifest: dict[str, Any] = {
+        "name": NAME,
+        "format": 2,
+        "of": "passages",
+        "config": "corpus",
+        "split": "corpus",
+        "dim": 12,
+        "fingerprint": "00",
+        "model": {"name": "m", "fingerprint": "11"},
+        "dtype": store_name,
+        "shards": [],
+    }
+    ranges = None
+    if store_name == "int8":
+        ranges = measure_ranges(vectors[0])
+        np.save(folder / "ranges.npy", ranges)
+        manifest["ranges"] = msgspec.to_builtins(describe_file(folder, "ranges.npy", 2))
+    store = open_store(store_name, 12, ranges)
+    for number, part in enumerate(vectors):
+        name = f"passages-{number:05d}-of-00002.npy"
+        codes = store.pack(part)
+        np.save(folder / name, codes)
+        entry = msgspec.to_builtins(describe_file(folder, name, 3))
+        manifest["shards"].append(entry | {"longest": 1.0001 * store.largest_norm(codes)})
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+
+
+def read_small_embeddings(folder: Path) -> Any:
+    """Return the unpacked embeddings."""
+    return [block.tolist() for _, block in open_vectors(folder).blocks()]
+
+
+def small_reader(store_name: str) -> Reader:
+    return Reader(
+        "baselines.retrieve.index_files:_describe_wrong_store",
+        make=lambda folder: write_small_embeddings(folder, store_name),
+        spoils={"manifest.json": JSON, "*.npy": BYTES},
+        read=read_small_embeddings,
+        right=same,
+        name=f"{store_name} embeddings",
+    )
 
 
 def read_embeddings(folder: Path) -> Any:
@@ -285,6 +334,8 @@ def is_same_or_none(value: Any, intact_value: Any, _: Path) -> bool:
 
 
 READERS += [
+    small_reader("int8"),
+    small_reader("binary"),
     Reader(
         "baselines.retrieve.index_files:read,_map_array",
         make=write_embeddings,

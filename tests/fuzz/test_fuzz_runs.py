@@ -33,9 +33,11 @@ from builders.core.files import read_toml
 from builders.core.finished_outputs import VerbCall, VerbInput, _read_record, record_finished
 from builders.core.images import draw_image
 from builders.publish.pages import read_scores
+from builders.store.logged_runs import read_search_log
 from builders.store.own_queries import open_queries
 from builders.store.reader import open_release
 from builders.store.runs import Run, read_run, write_run
+from builders.store.search_log import SearchLog, is_search_log
 
 PASSAGE_IDS = [md5(text) for text in TEXTS]
 QUERY_IDS = [md5(question) for question in QUESTIONS["dev"]]
@@ -61,6 +63,31 @@ def run_writer(name: str) -> Callable[[Path], object]:
     """Return a function that writes a TREC run of all passages for each question."""
     hits = [(passage_id, 1 / rank) for rank, passage_id in enumerate(PASSAGE_IDS, start=1)]
     return lambda folder: write_run(folder / name, [(query_id, hits) for query_id in QUERY_IDS])
+
+
+def write_log(folder: Path) -> None:
+    """Write a log of two searches, a failed search and a passage."""
+    for number, question in enumerate(QUESTIONS["dev"]):
+        hits = {"top_k": 2, "passage_ids": PASSAGE_IDS[:2], "scores": [2.5, 0.5 + number]}
+        SearchLog(folder / "log.jsonl").append("search", {"system": "BM25", "query": question, **hits})
+    SearchLog(folder / "log.jsonl").append("search", {"query": "", "error": "query: expected a text"})
+    SearchLog(folder / "log.jsonl").append("passage", {"passage_id": PASSAGE_IDS[0]})
+
+
+def read_log(folder: Path) -> Any:
+    """Return the hits of the log's questions. A file whose first line is no call is read as a run."""
+    questions = list(zip(QUERY_IDS, QUESTIONS["dev"], strict=True))
+    log_path = folder / "log.jsonl"
+    if not is_search_log(log_path):
+        return read_run(log_path).hits
+    return read_search_log(log_path, {"dev": questions}, "dev").hits
+
+
+def are_searches_of_file(hits_by_query: dict[str, Any], _: Any, folder: Path) -> bool:
+    """Accept hits that a line of the file has."""
+    searches = [row for row in json_rows(folder / "log.jsonl") if isinstance(row, dict) and row.get("passage_ids")]
+    pairs = [list(zip(row["passage_ids"], row["scores"], strict=False)) for row in searches]
+    return all(hits in pairs for hits in hits_by_query.values())
 
 
 def write_run_with_tabs(folder: Path) -> None:
@@ -368,6 +395,13 @@ READERS = [
         spoils={"pool.jsonl": JSON_LINES},
         read=lambda folder: read_pool(folder / "pool.jsonl"),
         right=are_pairs_of_file,
+    ),
+    Reader(
+        "builders.store.search_log:is_search_log builders.store.logged_runs:read_search_log",
+        make=write_log,
+        spoils={"log.jsonl": JSON_LINES},
+        read=read_log,
+        right=are_searches_of_file,
     ),
     run_reader("a TREC run", "builders.store.run_lines:parse_block", run_writer("run"), "run", TEXT),
     run_reader("a TREC run with tabs", "builders.store.run_lines:parse_lines", write_run_with_tabs, "run", TEXT),

@@ -409,7 +409,10 @@ class Retriever(abc.ABC):
             yield from self.open_search(release, config, index, top_k).hits(query_texts)
 
     def passage_index(self, release: Release, config: str, index_folder: Path) -> VectorIndex:
-        """Build or reuse the index of all passages in ``index_folder``. Raises :class:`InputError` for another index."""
+        """Build or reuse the index of all passages in ``index_folder``.
+
+        Raises :class:`InputError` for a folder of smaller embeddings.
+        """
         _expect_full_embeddings(index_folder)
         return self.index(release, config, index_folder)
 

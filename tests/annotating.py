@@ -22,7 +22,7 @@ Label = Callable[[dict[str, Any]], int | str]
 
 def annotate(action: str, round_path: Path, *words: object, code: int | None = 0) -> Done:
     """Run a step of `annotate` on a round."""
-    return run("builders", "annotate", action, "--quiet", "--round", round_path, *words, code=code)
+    return run("builders", "annotate", action, "--quiet", "--round", round_path, words, code=code)
 
 
 def make_pool(folder: Path, passages: int = 12) -> Path:

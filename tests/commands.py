@@ -9,7 +9,7 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,14 +47,28 @@ def error_of(done: Done) -> str:
     return error_line
 
 
+def flat_words(words: Iterable[object]) -> list[str]:
+    """Return words as texts. A list or tuple of words stands for its words."""
+    texts = []
+    for word in words:
+        if isinstance(word, list | tuple):
+            texts += flat_words(word)
+        else:
+            texts.append(str(word))
+    return texts
+
+
 def run(program: str, *words: object, code: int | None = 0) -> Done:
-    """Run ``python -m PROGRAM WORDS...`` in this process. Fail if the exit code is not ``code`` (None: accept any)."""
+    """Run ``python -m PROGRAM WORDS...`` in this process. Fail if the exit code is not ``code`` (None: accept any).
+
+    A list or tuple among the words stands for its words.
+    """
     verbs: Mapping[str, str] = importlib.import_module(f"{program}.__main__").VERBS
     # The same function that ``python -m`` calls, without a new process.
     stdout = io.StringIO()
     stderr = io.StringIO()
     with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr), _logging_as_it_was():
-        exit_code = main(program, "", verbs, [str(word) for word in words])
+        exit_code = main(program, "", verbs, flat_words(words))
     done = Done(exit_code, stdout.getvalue(), stderr.getvalue())
     assert code is None or done.code == code, f"exit code {done.code}: {done.stderr}"
     return done
@@ -98,7 +112,7 @@ def tree(folder: Path) -> dict[str, str]:
 
 def command(program: str, *words: object) -> list[str]:
     """Return the words that start a command in a new process."""
-    return [sys.executable, "-m", program] + [str(word) for word in words]
+    return [sys.executable, "-m", program, *flat_words(words)]
 
 
 def process(program: str, *words: object, code: int | None = 0, timeout: float = 300, **environment: str) -> Done:

@@ -86,7 +86,7 @@ class ModelWorld:
 
     def call(self, verb: str, *words: object) -> None:
         """Run a verb of baselines on the release."""
-        run("baselines", verb, "--quiet", *self.release, *words)
+        run("baselines", verb, "--quiet", self.release, words)
 
     def call_on_cpu(self, verb: str, *words: object) -> None:
         """Run a verb that computes with a model, in full precision."""
@@ -94,7 +94,7 @@ class ModelWorld:
 
     def print_json(self, verb: str, *words: object) -> Any:
         """Run a verb that computes with a model, and return the JSON that it prints."""
-        stdout = run("baselines", verb, "--quiet", *words, *CPU, "--format", "json").stdout
+        stdout = run("baselines", verb, "--quiet", words, CPU, "--format", "json").stdout
         return self.stable(json.loads(stdout))
 
     def stable(self, value: Any, key: str = "") -> Any:
@@ -351,7 +351,7 @@ def train(world: ModelWorld) -> Golden:
     outputs: Golden = {}
     for name, words in words_by_name.items():
         out = world.out / name
-        done = run("baselines", "train", "--quiet", *words, *overrides, "--device", "cpu", "--out", out)
+        done = run("baselines", "train", "--quiet", words, overrides, "--device", "cpu", "--out", out)
         outputs[f"{name}/printed"] = world.stable(json.loads(done.stdout))
         outputs[name] = world.json_file(out / "training.json")
         file_paths = [path for path in out.rglob("*") if path.is_file()]

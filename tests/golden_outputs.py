@@ -77,21 +77,21 @@ class World:
 def run_bm25(release_path: Path, index: Path, run_path: Path, **changes: object) -> None:
     """Write a run of BM25. ``changes``: options that differ from ``BM25_SETTINGS``."""
     options = bm25_options(release=release_path, index=index, out=run_path, **changes)
-    run("baselines", "bm25", "--quiet", *options)
+    run("baselines", "bm25", "--quiet", options)
 
 
 def mine_negatives(release_path: Path, split: str, run_path: Path, negatives_path: Path, *options: object) -> None:
     """Mine negatives from a run."""
     words = ["--release", release_path, "--split", split, "--run", run_path, "--out", negatives_path]
     words += options
-    run("baselines", "mine", "--quiet", *words)
+    run("baselines", "mine", "--quiet", words)
 
 
 def export_within(name: str, release_path: Path, export_format: str, out: Path, *options: object) -> Outputs:
     """Export a release, and return the files of the export with a prefix."""
     words = ["--release", release_path, "--format", export_format, "--out", out]
     words += options
-    run("builders", "export", "--quiet", *words)
+    run("builders", "export", "--quiet", words)
     return within(name, export(out))
 
 
@@ -182,7 +182,7 @@ def measured(world: World) -> Outputs:
     outputs |= fused(world)
     run_paths = world.dev()[2:]
     words = ("--release", world.sample, run_paths[0], "--sample", 5, "--round", world.out / "errors")
-    run("baselines", "errors", "draw", "--quiet", *words)
+    run("baselines", "errors", "draw", "--quiet", words)
     drawn_pairs = table(world.out / "errors/packages/dev-001.csv")
     outputs["errors"] = [(row["query-id"], row["corpus-id"]) for row in drawn_pairs]
     words = ("--release", world.sample, "--table", 4, "--row", "bm25", "--one-process", "--out", world.out / "tables")
@@ -206,7 +206,7 @@ def fused(world: World) -> Outputs:
     outputs: Outputs = {}
     for name, options in (("rrf", ()), ("weighted", tuning)):
         run_path = world.out / f"{name}.run"
-        run("baselines", "fuse", "--quiet", *run_paths, *options, "--out", run_path)
+        run("baselines", "fuse", "--quiet", run_paths, options, "--out", run_path)
         outputs[name] = trec(run_path)
     return outputs
 
@@ -323,11 +323,11 @@ def translated(world: World) -> Outputs:
     """Packages of questions to translate, sheets for two reviewers, and the release of the reviewed translations."""
     package_sheet = world.out / "packages.tsv"
     words = ("--release", world.sample, "--split", "dev", "--package-size", 10, "--out", package_sheet)
-    run("builders", "annotate", "translations", "export", *words)
+    run("builders", "annotate", "translations", "export", words)
     outputs = {"packages": fill_column(package_sheet, "english", lambda number: f"Question {number}")}
     reviews_path = world.out / "reviews.tsv"
     words = ("--release", world.sample, "--source", package_sheet, "--pairs", 5, "--out", reviews_path)
-    run("builders", "annotate", "translations", "review", *words)
+    run("builders", "annotate", "translations", "review", words)
     # Two reviewers, who find every translation correct.
     review_sheets = [reviews_path.with_suffix(f".{number}.tsv") for number in (1, 2)]
     for sheet in review_sheets:
@@ -380,7 +380,7 @@ def drawn(world: World) -> Outputs:
     )
     outputs = within("samples", release_outputs)
     extract_options = ("--extract", "sample-40-hard", "--out", world.out / "extract")
-    run("builders", "add", "samples", "--quiet", "--release", release_path, *extract_options)
+    run("builders", "add", "samples", "--quiet", "--release", release_path, extract_options)
     outputs |= within("extract", release(world.out / "extract"))
     outputs |= within("nano", make_nano(world.sample, world.out / "nano", hard_options))
     run_path = world.out / "sample.run"
@@ -403,7 +403,7 @@ def make_nano(release_path: Path, out: Path, hard_options: tuple[object, ...]) -
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("builders.add.samples.NANO_QUERIES", 10)
         patch.setattr("builders.add.samples.NANO_PASSAGES", 60)
-        run("builders", "add", "samples", "--quiet", *words)
+        run("builders", "add", "samples", "--quiet", words)
     return release(out)
 
 
@@ -488,7 +488,7 @@ def relabelled(world: World) -> Outputs:
     """Candidates among the negatives, and the release with the false negatives moved."""
     inputs = ("--release", world.sample, "--negatives", world.runs() / "negatives.jsonl.gz")
     candidates = world.out / "candidates.run"
-    run("builders", "annotate", "relabel", "candidates", *inputs, "--out", candidates)
+    run("builders", "annotate", "relabel", "candidates", inputs, "--out", candidates)
     scored_runs = [scored(candidates, world.out / name) for name in ("one.run", "two.run")]
     options = ("--scores", *scored_runs, "--threshold", 0.8)
     release_path, release_outputs = world.made("annotate", "relabel", "move", *inputs, *options)

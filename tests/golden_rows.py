@@ -101,7 +101,7 @@ def within(prefix: str, outputs: Outputs) -> Outputs:
 
 def printed(program: str, *words: object) -> list[Any]:
     """Run a verb, and return the JSON that it prints, without the folders of paths."""
-    stdout = run(program, *words, "--quiet", "--format", "json").stdout
+    stdout = run(program, words, "--quiet", "--format", "json").stdout
     report = rounded(json.loads(re.sub(r'"/[^"]*/([^"/]+)"', r'"\1"', stdout)))
     return report if isinstance(report, list) else [report]
 

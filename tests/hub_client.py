@@ -27,4 +27,4 @@ def as_client(hub: Hub, home: Path, token: str | None) -> Iterator[None]:
 def run_at(hub: Hub, home: Path, program: str, *words: object, token: str | None = WRITE, code: int | None = 0) -> Done:
     """Like :func:`commands.run`, but with this hub, and with caches under ``home``."""
     with as_client(hub, home, token):
-        return run(program, *words, code=code)
+        return run(program, words, code=code)

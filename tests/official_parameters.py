@@ -33,7 +33,7 @@ def expected(folder: Path) -> dict[str, Any]:
 def convert(folder: Path, params: str, out: Path, *more: object, code: int = 0) -> Done:
     """Convert the parameters in a folder to a model ``out``."""
     words = ["--params", folder / params, "--config", folder / "ernie_config.json", "--vocab", folder / "vocab.txt"]
-    return run("baselines", "convert", "--quiet", *words, "--out", out, *more, code=code)
+    return run("baselines", "convert", "--quiet", words, "--out", out, more, code=code)
 
 
 @pytest.fixture(scope="session")

@@ -100,7 +100,7 @@ def reproduce(folder: Path, *words: object, code: int = 0) -> Done:
     path_options = ["--out", folder / "out", "--one-process"]
     if "--release" not in words:
         path_options += ["--release", folder / "release"]
-    return run_verb("baselines", "reproduce", *path_options, *words, code=code)
+    return run_verb("baselines", "reproduce", path_options, words, code=code)
 
 
 def reported(folder: Path, *words: object) -> dict[str, Any]:

@@ -117,8 +117,8 @@ def test_the_log_is_the_run_of_the_first_searches(
     tools.passage(next(iter(expected_hits.values()))[0][0])
     write_run(tmp_path / "same.run", expected_hits.items())
     words = ["--release", sample_release, "--format", "json"]
-    of_run = run("baselines", "evaluate", *words, tmp_path / "same.run")
-    of_log = run("baselines", "evaluate", *words, log_path)
+    of_run = run("baselines", "evaluate", words, tmp_path / "same.run")
+    of_log = run("baselines", "evaluate", words, log_path)
     expected_counts = (
         f"the first searches of 8 of {len(questions)} questions of dev, by BM25; "
         "other searches: 8 repeated, 1 of other splits, 1 that are no questions of the release"
@@ -129,7 +129,7 @@ def test_the_log_is_the_run_of_the_first_searches(
         del figures["run"]
     assert log_figures == run_figures
     # Other verbs, and judgments without texts, cannot use a log.
-    assert "is a log of searches; expected a run" in run("baselines", "show", *words[:2], log_path, code=1).stderr
+    assert "is a log of searches; expected a run" in run("baselines", "show", words[:2], log_path, code=1).stderr
     (tmp_path / "qrels").write_text("a 0 b 1\n")
     refused = run("baselines", "evaluate", "--qrels", tmp_path / "qrels", log_path, code=1)
     assert "add --release" in refused.stderr

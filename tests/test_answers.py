@@ -99,7 +99,7 @@ def test_a_question_has_the_answers_of_all_its_rows(small: Path) -> None:
 def test_passages_contain_the_answers_that_the_definition_says(sample_release: Path, unit: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
     options = ["--raw", SAMPLE, "--release", sample_release, "--unit", unit]
-    run("builders", "add", "answers", *options, "--out", out)
+    run("builders", "add", "answers", options, "--out", out)
     split_text = split_words if unit == "word" else list
     for split in ("train", "dev"):
         rows = answers(out, split)
@@ -154,7 +154,7 @@ def test_every_release_takes_answers_by_the_text_of_the_question(sample_release:
     run("builders", "official", "--archive", files, "--out", official)
     # The answers are added in place.
     raw_files = [SAMPLE / "search.dev.json", SAMPLE / "search.train.json"]
-    done = run("builders", "add", "answers", "--raw", *raw_files, "--release", official, "--out", official)
+    done = run("builders", "add", "answers", "--raw", raw_files, "--release", official, "--out", official)
     assert "train: 30 of 30 queries have a raw row\ndev: 16 of 16 queries have a raw row\ntest: 0 of 12" in done.stdout
     assert answers(official) == answers(sample_release)
     assert ("answers", "test") not in open_release(official).splits()
@@ -207,7 +207,7 @@ def test_negatives_that_become_positives_join_the_passages_of_an_answer(sample_r
     write_run(scores, [(query_id, [(passage_id, 9.0) for passage_id in negative_ids])])
     relabelled = tmp_path / "relabelled"
     options = ["--release", sample_release, "--negatives", negatives, "--scores", scores, "--out", relabelled]
-    run("builders", "annotate", "relabel", "move", *options)
+    run("builders", "annotate", "relabel", "move", options)
     relabelled_rows = answers(relabelled, "train")
     # The row of this question has the new passages; the other rows are unchanged.
     old_row = rows.pop(query_id)
@@ -234,7 +234,7 @@ def test_an_extract_has_the_answers_of_its_queries(sample_release: Path, tmp_pat
 def test_removed_training_questions_lose_their_answers(small: Path, tmp_path: Path) -> None:
     train_rows = write_rows(tmp_path / "train.json", [raw_row(6, "怎么种树", [["挖一个坑"]], ["挖一个坑"])])
     options = ["--raw", tmp_path / "raw", "--train", train_rows, "--out", tmp_path / "two", "--min-chars", 1]
-    run("builders", "release", "--quiet", *options)
+    run("builders", "release", "--quiet", options)
     assert answers(tmp_path / "two", "train").keys() == {md5("杏花几月开？"), md5("怎么种树")}
     run("builders", "similar", "--release", tmp_path / "two", "--out", tmp_path / "similar")
     assert answers(tmp_path / "similar", "train").keys() == {md5("怎么种树")}
@@ -273,14 +273,14 @@ def runs(sample_release: Path, tmp_path_factory: pytest.TempPathFactory) -> list
     for analyzer in ("words", "bigrams", "characters"):
         run_path = folder / f"{analyzer}.run"
         options = ["--release", sample_release, "--analyzer", analyzer, "--index", folder / "index"]
-        run("baselines", "bm25", "--quiet", *options, "--out", run_path)
+        run("baselines", "bm25", "--quiet", options, "--out", run_path)
         run_paths.append(run_path)
     return run_paths
 
 
 def evaluated(release: Path, runs: list[Path], *options: object) -> list[dict[str, Any]]:
     """Return the results of `evaluate` for each run."""
-    done = run("baselines", "evaluate", "--release", release, "--format", "json", *options, *runs)
+    done = run("baselines", "evaluate", "--release", release, "--format", "json", options, runs)
     return list(json.loads(done.stdout))
 
 
@@ -321,7 +321,7 @@ def length_group(text: str) -> str:
 
 def test_differences_in_groups_have_holms_correction(sample_release: Path, runs: list[Path]) -> None:
     options = ["--release", sample_release, "--measure", "nDCG@10", "--by", "question_type", *runs]
-    comparison = json.loads(run("baselines", "compare", *options, "--format", "json").stdout)
+    comparison = json.loads(run("baselines", "compare", options, "--format", "json").stdout)
     rows = comparison["measures"]["nDCG@10"]["by"]
     assert len(rows) == 3 * len({row["group"] for row in rows})
     for test in ("t", "randomisation"):
@@ -329,7 +329,7 @@ def test_differences_in_groups_have_holms_correction(sample_release: Path, runs:
         corrected_values = multipletests(p_values, method="holm")[1]
         assert [row[test]["corrected"] for row in rows] == pytest.approx(corrected_values)
     for form in ("text", "markdown"):
-        assert "nDCG@10: pairs in groups" in run("baselines", "compare", *options, "--format", form).stdout
+        assert "nDCG@10: pairs in groups" in run("baselines", "compare", options, "--format", form).stdout
 
 
 def recalled(release: Path, path: Path) -> dict[str, dict[str, int | None]]:
@@ -394,7 +394,7 @@ def test_answer_recall_needs_no_judgment_and_is_that_of_brute_force(
     # The table has the rows of the first run first.
     for row in pq.read_table(table).to_pylist()[:16]:
         assert row["first_answer_rank"] == first_run_ranks[row["query_id"]]["answer"]
-    assert "Kendall's tau" in run("baselines", "evaluate", "--release", sample_release, "--answers", *runs).stdout
+    assert "Kendall's tau" in run("baselines", "evaluate", "--release", sample_release, "--answers", runs).stdout
 
 
 def test_english_queries_have_the_answers_of_the_chinese_ones(sample_release: Path, tmp_path: Path) -> None:
@@ -424,10 +424,10 @@ def test_a_release_without_answers_says_how_to_add_them(small: Path, tmp_path: P
     release = tmp_path / "without"
     error_line = f"error: {release}: has no answers/dev; `python -m builders add answers` adds the config"
     for options in (["--answers"], ["--by", "source"]):
-        done = run("baselines", "evaluate", "--release", release, *options, run_path, code=1)
+        done = run("baselines", "evaluate", "--release", release, options, run_path, code=1)
         assert error_of(done) == error_line
     options = ["--format", "rag", "--run", run_path, "--out", tmp_path / "rag"]
-    assert error_of(run("builders", "export", "--release", release, *options, code=1)) == error_line
+    assert error_of(run("builders", "export", "--release", release, options, code=1)) == error_line
     done = run("baselines", "evaluate", "--release", small, "--split", "test", "--answers", run_path, code=1)
     assert "no query of the split has an answer" in error_of(done)
 
@@ -436,7 +436,7 @@ def test_the_export_for_generation_has_question_answers_and_texts(
     sample_release: Path, runs: list[Path], tmp_path: Path
 ) -> None:
     options = ["--release", sample_release, "--format", "rag", "--top-k", 3, "--run", runs[0]]
-    run("builders", "export", *options, "--out", tmp_path / "rag")
+    run("builders", "export", options, "--out", tmp_path / "rag")
     release = open_release(sample_release)
     queries = release.texts("queries", "dev")
     texts = release.texts("corpus", "corpus")

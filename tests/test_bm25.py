@@ -238,7 +238,7 @@ def bm25(release: Path, *words: object, code: int = 0) -> Done:
     """Search the dev questions of a release. Write the run ``r.run.gz`` beside the release."""
     folder = release.parent
     paths = ["--release", release, "--out", folder / "r.run.gz", "--index", folder / "indexes"]
-    return run("baselines", "bm25", *paths, "--threads", 2, *words, code=code)
+    return run("baselines", "bm25", paths, "--threads", 2, words, code=code)
 
 
 def test_the_verb_writes_a_run_and_counts_empty_queries(tmp_path: Path) -> None:

@@ -143,7 +143,7 @@ def test_credentials_are_sent_and_never_printed(
 def bm25(release: Path, *words: object, code: int = 0) -> Done:
     """Search the dev questions of a release. Write the run ``r.run`` beside the release."""
     options = ["--release", release, "--out", release.parent / "r.run", "--engine", "elasticsearch"]
-    return run("baselines", "bm25", *options, *words, code=code)
+    return run("baselines", "bm25", options, words, code=code)
 
 
 def test_the_verb_writes_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

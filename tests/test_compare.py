@@ -48,7 +48,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 def compare(paths: list[Path], *options: object, code: int = 0) -> Done:
     """Run `compare` with few resamples. ``paths``: the judgments and the runs."""
-    return run("baselines", "compare", "--qrels", *paths, "--resamples", 999, *options, code=code)
+    return run("baselines", "compare", "--qrels", paths, "--resamples", 999, options, code=code)
 
 
 def result_of(paths: list[Path], *options: object) -> dict[str, Any]:
@@ -116,7 +116,7 @@ def test_changed_queries_have_their_texts(tmp_path: Path) -> None:
     write_run(half_right_run, [(first_id, [(md5(TEXTS[0]), 1.0)]), (second_id, [(md5(TEXTS[5]), 1.0)])])
     release = make_release(tmp_path / "release", quality_tables())
     options = ["--release", release, "--split", "dev", "--qrels-config", "qrels-before", "--format", "json"]
-    result = json.loads(run("baselines", "compare", *options, half_right_run, right_run).stdout)
+    result = json.loads(run("baselines", "compare", options, half_right_run, right_run).stdout)
     (pair,) = result["changed"]
     assert [query["text"] for query in pair["queries"]] == [QUESTIONS["dev"][0]]
     assert pair["better"] == "a"  # before the correction, text 0 was the answer
@@ -125,7 +125,7 @@ def test_changed_queries_have_their_texts(tmp_path: Path) -> None:
 def test_every_measure_of_single_queries_can_be_compared(world: list[Path]) -> None:
     result = result_of(world, "--measure", "nDCG@10", "--measure", "Success@5")
     assert list(result["measures"]) == ["nDCG@10", "Success@5"]
-    evaluated = json.loads(run("baselines", "evaluate", "--qrels", *world, "--format", "json").stdout)
+    evaluated = json.loads(run("baselines", "evaluate", "--qrels", world, "--format", "json").stdout)
     for system, evaluation in zip(result["systems"], evaluated, strict=True):
         assert system["means"] == {name: evaluation["ir_measures"][name] for name in ("nDCG@10", "Success@5")}
     error = compare(world, "--measure", "MRP", code=1).error
@@ -171,7 +171,7 @@ def test_what_cannot_be_compared_is_said(world: list[Path], tmp_path: Path) -> N
     assert "at least two queries" in compare([tmp_path / "one", *runs], code=1).error
     printed = compare([qrels, runs[0], runs[0]]).stdout
     assert "a - b: MRR@10 is the same on every query" in printed and "nan" not in printed
-    done = run("baselines", "compare", "--qrels", *world, "--test", "randomisation", "--resamples", 99)
+    done = run("baselines", "compare", "--qrels", world, "--test", "randomisation", "--resamples", 99)
     assert "no difference can be significant" in done.stderr and "ᵈ" not in done.stdout
 
 
@@ -218,7 +218,7 @@ def comparison(world: list[Path]) -> dict[str, Any]:
     """The project's comparison of the runs that ranx compared."""
     qrels, *run_paths = world
     options = [*name_options(run_paths), "--qrels", qrels, "--format", "json"]
-    result: dict[str, Any] = json.loads(run("baselines", "compare", *options, *run_paths).stdout)
+    result: dict[str, Any] = json.loads(run("baselines", "compare", options, run_paths).stdout)
     return result
 
 

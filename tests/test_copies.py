@@ -92,12 +92,12 @@ def test_titles_are_dropped_by_an_option_and_counted(tmp_path: Path) -> None:
 
 def test_a_second_call_with_other_titles_builds_again(tmp_path: Path) -> None:
     command = ["official", "--copy", write_beir(tmp_path / "beir"), "--out", tmp_path / "out"]
-    run("builders", *command)
+    run("builders", command)
     manifest = (tmp_path / "out" / "manifest.json").read_bytes()
-    run("builders", *command, "--titles", "drop")
+    run("builders", command, "--titles", "drop")
     dropped = (tmp_path / "out" / "manifest.json").read_bytes()
     assert dropped != manifest
-    run("builders", *command)
+    run("builders", command)
     assert (tmp_path / "out" / "manifest.json").read_bytes() == manifest
 
 
@@ -203,7 +203,7 @@ def test_a_run_may_have_the_original_ids(tmp_path: Path, caplog: pytest.LogCaptu
     # d1 answers the first query at rank 1, and the merged passage answers the second at rank 2.
     assert old["MRR@10"] == 0.75
     command = ["evaluate", "--release", tmp_path / "out", "--split", "test", "--format", "json"]
-    printed = [run("baselines", *command, tmp_path / name).stdout.replace(name, "") for name in ("old.run", "new.run")]
+    printed = [run("baselines", command, tmp_path / name).stdout.replace(name, "") for name in ("old.run", "new.run")]
     assert printed[0] == printed[1]
 
 

@@ -127,7 +127,7 @@ def test_the_manifests_of_models_have_costs(tmp_path: Path) -> None:
     query_count = len(QUESTIONS["dev"])
     first = tmp_path / "first.run"
 
-    done = run("baselines", "run", dual, *words, "--out", first)
+    done = run("baselines", "run", dual, words, "--out", first)
     manifest = manifest_of(first)
     assert manifest["throughput"]["passages"]["texts"] == len(set(TEXTS))
     assert manifest["throughput"]["queries"]["texts"] == query_count
@@ -137,24 +137,24 @@ def test_the_manifests_of_models_have_costs(tmp_path: Path) -> None:
     assert f"queries cut 0.00 % of {query_count} queries, by the model's length" in shown_lines
     assert any(line.startswith("query latency p50 ") for line in shown_lines)
     # The index of the second call is reused, so that no passage is encoded.
-    run("baselines", "run", dual, *words, "--out", tmp_path / "again.run")
+    run("baselines", "run", dual, words, "--out", tmp_path / "again.run")
     assert manifest_of(tmp_path / "again.run")["throughput"].keys() == {"queries"}
     assert (tmp_path / "again.run").read_bytes() == first.read_bytes()
 
     for name, model in (("dual", dual), ("cross", cross)):
         out = tmp_path / f"{name}.run"
-        run("baselines", "rerank", *words, "--run", first, "--model", model, "--out", out)
+        run("baselines", "rerank", words, "--run", first, "--model", model, "--out", out)
         expect_latency(manifest_of(out), query_count)
     pair_count = len(first.read_text().splitlines())
     assert manifest_of(tmp_path / "cross.run")["throughput"]["pairs"]["texts"] == pair_count
     assert manifest_of(tmp_path / "cross.run")["texts_cut"]["pairs"]["texts"] == pair_count
 
-    run("baselines", "encode", *words[:4], "--model", dual, "--out", tmp_path / "passages")
-    run("baselines", "encode", *words[:4], "--model", dual, "--queries", "--out", tmp_path / "queries")
+    run("baselines", "encode", words[:4], "--model", dual, "--out", tmp_path / "passages")
+    run("baselines", "encode", words[:4], "--model", dual, "--queries", "--out", tmp_path / "queries")
     words += ["--passages", tmp_path / "passages", "--out", tmp_path / "search.run"]
-    run("baselines", "search", *words, "--model", dual)
+    run("baselines", "search", words, "--model", dual)
     expect_latency(manifest_of(tmp_path / "search.run"), query_count)
-    run("baselines", "search", *words, "--queries", tmp_path / "queries")
+    run("baselines", "search", words, "--queries", tmp_path / "queries")
     expect_latency(manifest_of(tmp_path / "search.run"), query_count, f"{run_costs.ALONE}, without its encoding")
 
 

@@ -15,7 +15,7 @@ from builders.store.reader import open_release
 def call(*words: object, code: int | None = 0) -> Done:
     """Run a step of `annotate translations`, or `add crosslingual`."""
     verb = ["annotate", "translations"] if words[0] in ("export", "review", "import") else ["add", "crosslingual"]
-    return run("builders", *verb, *words, code=code)
+    return run("builders", verb, words, code=code)
 
 
 CHINESE = {

@@ -38,7 +38,7 @@ def test_an_empty_run_is_not_reranked(
     rerank = ["rerank", "--model", model_folder, "--run", run_path, "--release", release, "--out", out]
     run_over = ["run", model_folder, "--over", run_path, "--release", release, "--out", out]
     for words in (rerank, run_over):
-        error_line = error_of(run("baselines", *words, code=1))
+        error_line = error_of(run("baselines", words, code=1))
         assert error_line.startswith(f"error: {run_path}: is an empty run; expected passages to re-rank")
         assert not [path.name for path in tmp_path.iterdir() if "out" in path.name]
 

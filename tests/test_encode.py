@@ -73,7 +73,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def encode(*words: object, code: int = 0) -> Done:
     """Run the verb encode."""
-    return run("baselines", "encode", *words, code=code)
+    return run("baselines", "encode", words, code=code)
 
 
 @pytest.mark.slow
@@ -132,7 +132,7 @@ def test_passages_cut_at_a_length_are_searched_by_queries_of_the_same_model(tmp_
     passage_vectors = reference.encode_document(texts, normalize_embeddings=True, batch_size=1)
     assert_vectors_are_close(tmp_path / "p", passage_vectors)
     options = ["--split", "dev", "--passages", tmp_path / "p", "--out", tmp_path / "run"]
-    run("baselines", "search", "--release", release, "--model", model_folder, *options)
+    run("baselines", "search", "--release", release, "--model", model_folder, options)
 
 
 def test_vectors_above_16_bits_are_refused(tmp_path: Path, models: Path) -> None:
@@ -210,7 +210,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def search(world: Path, out: Path, *words: object, code: int = 0) -> Done:
     """Search the embeddings of the passages for the training queries."""
     options = ["--release", world / "release", "--split", "train", "--passages", world / "passages", "--out", out]
-    return run("baselines", "search", *options, *words, code=code)
+    return run("baselines", "search", options, words, code=code)
 
 
 def test_a_sample_gives_what_the_whole_ranks_but_for_the_other_passages(world: Path, tmp_path: Path) -> None:

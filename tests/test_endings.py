@@ -166,9 +166,9 @@ def _run_in_bash(script: str, words: list[str]) -> subprocess.CompletedProcess[s
 @pytest.mark.parametrize("redirections", [">&-", "<&- >&- 2>&-"])
 def test_closed_streams_lead_nowhere(sample_release: Path, tmp_path: Path, redirections: str) -> None:
     options = ["--format", "trec", "--release", sample_release, "--out"]
-    words = command("builders", "export", *options, tmp_path / "closed")
+    words = command("builders", "export", options, tmp_path / "closed")
     assert _run_in_bash(f'"$@" {redirections}', words).returncode == 0
-    run("builders", "export", *options, tmp_path / "open")
+    run("builders", "export", options, tmp_path / "open")
     for path in (tmp_path / "open").rglob("*.*"):
         assert path.read_bytes() == (tmp_path / "closed" / path.relative_to(tmp_path / "open")).read_bytes()
 

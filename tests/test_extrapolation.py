@@ -66,7 +66,7 @@ def make_sets(folder: Path) -> tuple[Path, Path]:
 
 def add(*words: object) -> Done:
     """Add sets to a release."""
-    return run("builders", "add", *words)
+    return run("builders", "add", words)
 
 
 def queries_of(release: Path, config: str, split: str = "train") -> set[str]:
@@ -342,7 +342,7 @@ def world(tmp_path: Path, own_cache: None) -> Path:
 def reproduce(world: Path, *words: str, code: int = 0) -> Any:
     """Run models on the sets, and return stdout, or the error of a command that fails."""
     options = ["--release", world / "release", "--out", world / "runs", "--one-process", "--extrapolation"]
-    done = run("baselines", "reproduce", *options, *words, code=code)
+    done = run("baselines", "reproduce", options, words, code=code)
     return done.error if code else done.stdout
 
 

@@ -125,7 +125,7 @@ def test_nothing_that_is_quick_imports_a_library_that_takes_seconds(code: str) -
     ],
 )
 def test_a_wrong_verb_or_option_gets_a_hint(program: str, argv: list[str], code: int, stdout: str, hint: str) -> None:
-    done = run(program, *argv, code=code)
+    done = run(program, argv, code=code)
     assert done.stdout == stdout and hint in done.stderr
 
 
@@ -244,7 +244,7 @@ def test_a_missing_library_is_named(
 )
 def test_a_mistyped_model_is_refused_before_the_libraries_are_imported(words: str, name: str) -> None:
     program, *argv = words.format(name=name).split()
-    done = run(program, *argv, code=1)
+    done = run(program, argv, code=1)
     assert done.error == f"{name}: is neither a folder nor the name of a model on the hub (ORG/NAME)"
 
 

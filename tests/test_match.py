@@ -47,7 +47,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def match(world: Path, out: Path, *words: object, code: int = 0) -> Done:
     """Match the questions with the training questions. A second ``--model`` in ``words`` replaces the first."""
     options = ["--release", world / "release", "--model", world / "cross", "--device", "cpu", "--out", out]
-    return run("baselines", "match", *options, *words, code=code)
+    return run("baselines", "match", options, words, code=code)
 
 
 def _score_all_pairs(world: Path) -> Scores:
@@ -101,7 +101,7 @@ def _calibrate(world: Path, model: str, pairs: list[tuple[str, str, int]], code:
         lines.append(json.dumps({"text1": first, "text2": second, "label": label}))
     (world / "pairs.json").write_text("\n".join(lines))
     options = ["--model", world / model, "--calibrate", world / "pairs.json", "--device", "cpu", "--precision", 0.9]
-    return run("baselines", "match", *options, "--out", world / f"{model}.json", "--format", "json", code=code)
+    return run("baselines", "match", options, "--out", world / f"{model}.json", "--format", "json", code=code)
 
 
 def _pairs_of_different_questions() -> list[tuple[str, str]]:
@@ -276,7 +276,7 @@ def train_matching(start: Path, pairs: Path, out: Path, *words: object) -> Done:
     options: list[object] = ["--start", start, "--device", "cpu", "--pairs", pairs, "--out", out]
     options += ["--set", "data.passage_length=16", "--set", "train.batch=32", "--set", "train.learning_rate=2e-3"]
     options += ["--set", "train.saves=1", "--set", "train.evaluations=2"]
-    return run("baselines", "train", "question-matching-cpu", *options, *words)
+    return run("baselines", "train", "question-matching-cpu", options, words)
 
 
 @pytest.mark.slow

@@ -158,18 +158,18 @@ def test_any_text_is_a_measure_or_one_error(name: str) -> None:
 
 def test_the_command_prints_the_chosen_measures(files: list[Path], tmp_path: Path) -> None:
     words = ["evaluate", "--qrels", *files, "--measures", "ndcg@20", "p@5", "mrr@10"]
-    printed = run("baselines", *words, "--per-query", tmp_path / "values.parquet").stdout
+    printed = run("baselines", words, "--per-query", tmp_path / "values.parquet").stdout
     assert "chosen measures, percent, with 95 % intervals over queries" in printed and "Success@5" not in printed
     heading = next(line for line in printed.splitlines() if "nDCG@20" in line)
     assert heading.split() == ["run", "nDCG@20", "P@5", "MRR@10"]
     table = pq.read_table(tmp_path / "values.parquet")
     assert table["P@5"].to_pylist() == pytest.approx([2 / 5, 0])
-    (result,) = json.loads(run("baselines", *words, "--format", "json").stdout)
+    (result,) = json.loads(run("baselines", words, "--format", "json").stdout)
     assert set(result["measures"]) == {"nDCG@20", "P@5", "MRR@10"} and "AP" in result["ir_measures"]
     low, high = result["intervals"]["P@5"]
     assert result["measures"]["P@5"] == pytest.approx(1 / 5)
     assert low <= result["measures"]["P@5"] <= high
-    csv_heading = run("baselines", *words, "--format", "csv").stdout.splitlines()[0]
+    csv_heading = run("baselines", words, "--format", "csv").stdout.splitlines()[0]
     assert csv_heading.endswith(",QueriesRanked,nDCG@20,nDCG@20 low,nDCG@20 high,P@5,P@5 low,P@5 high")
 
 
@@ -177,7 +177,7 @@ def test_groups_and_comparisons_have_the_chosen_measures(sample_release: Path, t
     run_path = tmp_path / "bm25.run"
     run("baselines", "bm25", "--release", sample_release, "--out", run_path)
     words = ["--release", sample_release, run_path, "--measures", "P@5", "--by", "query_length", "--format", "json"]
-    (result,) = json.loads(run("baselines", "evaluate", *words).stdout)
+    (result,) = json.loads(run("baselines", "evaluate", words).stdout)
     sums = [group["queries"] * group["P@5"] for group in result["by"]]
     assert sum(sums) / result["queries"] == pytest.approx(result["measures"]["P@5"])
     comparison = compare_runs([run_path, run_path], release=sample_release, measure=["p@5", "Judged@10"]).value

@@ -58,7 +58,7 @@ def ranked_ids(query_number: int) -> list[str]:
 def mine(world: Path, out: Path, *words: str | Path, code: int = 0) -> Done:
     """Mine negatives from the run. A second ``--run`` in ``words`` replaces the first."""
     options = ["--release", world / "release", "--run", world / "first.run", "--out", out]
-    return run("baselines", "mine", *options, *words, code=code)
+    return run("baselines", "mine", options, words, code=code)
 
 
 def mine_ids(world: Path, *words: str | Path) -> dict[str, list[str]]:

@@ -102,13 +102,13 @@ def test_a_prompt_that_fills_the_query_is_refused(release: Path, tmp_path: Path)
     folder = write_dual(tmp_path / "dual")
     out = tmp_path / "a.run"
     words = ["run", folder, "--release", release, "--out", out, "--query-prompt"]
-    error_line = error_of(run("baselines", *words, LONG_PROMPT, code=1))
+    error_line = error_of(run("baselines", words, LONG_PROMPT, code=1))
     assert error_line == (
         f"error: {folder}: an input has at most 32 tokens, which leave no token of a query after the prompt "
         f"{LONG_PROMPT[:20] + '...'!r}; expected a shorter prompt or a larger length"
     )
     assert not out.exists()
-    run("baselines", *words, LONG_PROMPT[:29])  # and [CLS], one token of the query, [SEP]
+    run("baselines", words, LONG_PROMPT[:29])  # and [CLS], one token of the query, [SEP]
     with pytest.raises(InputError, match="leave no token of a query"):
         search(SentenceTransformer(str(folder)), release, query_prompt=LONG_PROMPT)
 
@@ -116,7 +116,7 @@ def test_a_prompt_that_fills_the_query_is_refused(release: Path, tmp_path: Path)
 def test_a_prompt_that_fills_the_passage_is_refused(release: Path, tmp_path: Path) -> None:
     folder = write_dual(tmp_path / "dual")
     words = ["run", folder, "--release", release, "--out", tmp_path / "a.run"]
-    done = run("baselines", *words, "--passage-prompt", LONG_PROMPT, "--max-length", 40, code=1)
+    done = run("baselines", words, "--passage-prompt", LONG_PROMPT, "--max-length", 40, code=1)
     assert "an input has at most 40 tokens, which leave no token of a passage" in error_of(done)
 
 
@@ -190,10 +190,10 @@ def test_scores_with_padding_on_the_left_are_refused(release: Path, tmp_path: Pa
     run_path.write_text(f"{md5(QUESTIONS['train'][0])} Q0 {md5(TEXTS[0])} 1 1.0 t\n")
     out = tmp_path / "out"
     options = ["--release", release, "--split", "train", "--run", run_path, "--out", out]
-    done = run("baselines", "rerank", *options, "--model", folder, code=1)
+    done = run("baselines", "rerank", options, "--model", folder, code=1)
     assert "changes with the padding of the batch" in error_of(done)
     assert not out.exists()
-    done = run("baselines", "mine", *options, "--cross-encoder", folder, "--margin", 1, code=1)
+    done = run("baselines", "mine", options, "--cross-encoder", folder, "--margin", 1, code=1)
     assert "changes with the padding of the batch" in error_of(done)
     assert not out.exists()
 

@@ -67,7 +67,7 @@ def test_embeddings_are_not_searched_by_a_reranker(models: Path, release: Path, 
     out = tmp_path / "out"
     run("baselines", "encode", "--model", models / "dual", "--release", release, "--out", vectors)
     options = ["--release", release, "--split", "train", "--passages", vectors, "--out", out]
-    done = run("baselines", "search", *options, "--model", models / kind, code=1)
+    done = run("baselines", "search", options, "--model", models / kind, code=1)
     assert f"is a re-ranker ({kind}); expected an encoder" in error_of(done)
     assert not out.exists()
 
@@ -78,7 +78,7 @@ def test_a_reranker_is_no_bi_encoder_of_mining(models: Path, release: Path, tmp_
     out = tmp_path / "out"
     run_path.write_text(f"{md5(QUESTIONS['train'][0])} Q0 {md5(TEXTS[0])} 1 1.0 t\n")
     options = ["--release", release, "--split", "train", "--run", run_path, "--margin", "1", "--out", out]
-    done = run("baselines", "mine", *options, "--bi-encoder", models / kind, code=1)
+    done = run("baselines", "mine", options, "--bi-encoder", models / kind, code=1)
     assert f"is a re-ranker ({kind}); expected an encoder" in error_of(done)
     assert not out.exists()
 
@@ -114,7 +114,7 @@ def test_a_language_model_of_a_family_of_encoders_is_an_encoder(tmp_path: Path, 
     assert kind_of_scorer(settings) == "llm"
     assert kind_of_scorer(settings, "qwen3-embedding") == "dense"
     for option in (["--kind", "dense"], ["--family", "qwen3-embedding"]):
-        run("baselines", "run", renamed_folder, "--release", release, "--out", tmp_path / "a.run", *option)
+        run("baselines", "run", renamed_folder, "--release", release, "--out", tmp_path / "a.run", option)
 
 
 @pytest.mark.parametrize(

@@ -323,7 +323,7 @@ def test_without_a_hub_every_command_says_so_in_one_line(tmp_path: Path, release
         words += options
         # A command without a limit would wait for minutes.
         start_time = time.monotonic()
-        error_line = error_of(run("baselines", *words, code=1))
+        error_line = error_of(run("baselines", words, code=1))
         assert time.monotonic() - start_time < 15
         assert error_line.startswith(
             f"error: the model org/name would come from the hub: {silent_hub} cannot be reached"
@@ -347,7 +347,7 @@ def test_a_hub_model_is_pinned_to_a_commit(
     local_index = tmp_path / "of-folder"
     words = ["encode", "--release", release]
     call(*words, "--model", "org/bert", "--out", hub_index, *revision)
-    run("baselines", *words, "--model", tmp_path / model_name, "--out", local_index)
+    run("baselines", words, "--model", tmp_path / model_name, "--out", local_index)
     about_model = json.loads((hub_index / "manifest.json").read_text())["model"]
     assert (about_model["name"], about_model["commit"]) == ("org/bert", commit_id)
     np.testing.assert_array_equal(open_vectors(hub_index).all(), open_vectors(local_index).all())

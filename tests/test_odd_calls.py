@@ -224,7 +224,7 @@ def check_fuse(make: Generator) -> None:
     fused = fuse_runs(runs, **options)
     fused_path = make.path()
     run_paths = [make.file_of(run) for run in runs]
-    run_command("baselines", "fuse", *run_paths, "--out", fused_path, *words_of(options))
+    run_command("baselines", "fuse", run_paths, "--out", fused_path, *words_of(options))
     assert fused.to_dict() == read_run(fused_path).to_dict()
 
 

@@ -33,7 +33,7 @@ def test_a_path_that_is_not_utf8_is_one_line(words: str, tmp_path: Path) -> None
     odd_folder.mkdir()
     make_release(tmp_path / "release").rename(odd_folder / "release")
     options = ["--out", str(tmp_path / "out")] if words.startswith("export") else []
-    done = run("builders", *words.format(odd_folder=odd_folder).split(), *options, code=1)
+    done = run("builders", *words.format(odd_folder=odd_folder).split(), options, code=1)
     assert "a path is not UTF-8" in error_of(done) and "x\\udcff" in done.stderr
 
 
@@ -65,7 +65,7 @@ def test_a_failed_fuse_leaves_no_weights(tmp_path: Path) -> None:
     write_run(foreign_run, [("another", [("p1", 1.0)])])
     words = ["fuse", "--tune", "dev", "--tune-on-these", "--release", release, "--out", tmp_path / "out.run"]
     names_before = names(tmp_path)
-    done = run("baselines", *words, tune_runs[0], foreign_run, "--tune-runs", *tune_runs, code=1)
+    done = run("baselines", words, tune_runs[0], foreign_run, "--tune-runs", tune_runs, code=1)
     assert "the runs share no query" in done.stderr
     assert names(tmp_path) == names_before
 

@@ -61,7 +61,7 @@ def write_with(folder: Path, name: str, bad_line: str) -> Path:
 
 def official(source: Path, release: Path, *options: str, code: int = 0) -> Done:
     """Build a release from archives."""
-    return run("builders", "official", "--archive", source, "--out", release, *options, code=code)
+    return run("builders", "official", "--archive", source, "--out", release, options, code=code)
 
 
 def official_stats(release: Path) -> dict[str, Any]:
@@ -221,7 +221,7 @@ def write_mteb(folder: Path) -> list[Path]:
 
 def build(out: Path, *words: object, code: int = 0) -> Done:
     """Build a release from copies."""
-    return run("builders", "official", "--copy", *words, "--out", out, code=code)
+    return run("builders", "official", "--copy", words, "--out", out, code=code)
 
 
 def test_rows_with_their_passages_become_a_release(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from builders.store.reader import Release, open_release
 
 
 def add(*words: object) -> Done:
-    return run("builders", "add", *words)
+    return run("builders", "add", words)
 
 
 QUESTIONS = {"1": "头疼怎么办", "2": "发烧了吃什么药", "3": "头疼怎么办", "4": "咳嗽, 有痰", "5": "胃疼", "6": "失眠"}
@@ -205,7 +205,7 @@ CONTEXTS = ["长城在北京北边，始建于春秋。", "黄河长五千四百
 
 
 def squad(*words: object) -> Done:
-    return run("builders", "squad", *words)
+    return run("builders", "squad", words)
 
 
 def write_squad(path: Path, *paragraphs: tuple[str, list[str]], **question_fields: Any) -> Path:

@@ -75,7 +75,7 @@ def release(tmp_path: Path, own_cache: None) -> Path:
 def test_bm25_searches_by_own_queries(tmp_path: Path, release: Path) -> None:
     queries_path = write(tmp_path / "q.tsv", "a\t手机进水\nb\t饺子怎么煮\n")
     command = ["bm25", "--release", release, "--queries-file", queries_path, "--out", tmp_path / "own.run"]
-    run("baselines", *command)
+    run("baselines", command)
     rankings = read_run(tmp_path / "own.run").rankings
     assert {query_id: ranking[0] for query_id, ranking in rankings.items()} == {"a": md5(TEXTS[5]), "b": md5(TEXTS[1])}
     expected = baselines.search("bm25", release, queries=ASKED)
@@ -85,10 +85,10 @@ def test_bm25_searches_by_own_queries(tmp_path: Path, release: Path) -> None:
     assert (manifest["split"], manifest["own_queries"]["queries"]) == ("", 2)
     # A second call returns the run, and a call with other queries searches again.
     state = (tmp_path / "own.run").stat().st_mtime_ns
-    run("baselines", *command)
+    run("baselines", command)
     assert (tmp_path / "own.run").stat().st_mtime_ns == state
     write(queries_path, "c\t手机进水\n")
-    run("baselines", *command)
+    run("baselines", command)
     assert read_run(tmp_path / "own.run").rankings == {"c": rankings["a"]}
 
 
@@ -114,16 +114,16 @@ TEXT_OF = {md5(text): text for text in TEXTS}
 
 def test_show_searches_by_any_text(release: Path, tmp_path: Path) -> None:
     show = ["show", "--release", release, "--top-k", "1"]
-    shown = run("baselines", *show, "--query", "手机掉进水里").stdout
+    shown = run("baselines", show, "--query", "手机掉进水里").stdout
     assert shown.startswith(f"手机掉进水里\nquestion {md5('手机掉进水里')}\n")
     assert md5(TEXTS[5]) in shown and "no judgments" in shown
     # A question of the split has its judgments.
     question = QUESTIONS["dev"][1]
-    shown = run("baselines", *show, "--query", question).stdout
+    shown = run("baselines", show, "--query", question).stdout
     assert f"question {md5(question)} of dev" in shown and f"{md5(TEXTS[5])}  positive" in shown
     # The queries of a run may be in a file.
     queries_path = write(tmp_path / "q.tsv", "a\t手机进水\nb\t饺子怎么煮\n")
     run("baselines", "bm25", "--release", release, "--queries-file", queries_path, "--out", tmp_path / "own.run")
-    shown = run("baselines", *show, "--queries-file", queries_path, "--query", "b", tmp_path / "own.run").stdout
+    shown = run("baselines", show, "--queries-file", queries_path, "--query", "b", tmp_path / "own.run").stdout
     assert shown.startswith("饺子怎么煮\nquestion b of q.tsv\n") and md5(TEXTS[1]) in shown
     assert "no runs given" in run("baselines", "show", "--release", release, code=2).stderr

@@ -79,16 +79,16 @@ def test_a_command_names_the_function_which_the_manifest_records(tmp_path: Path,
     write_module("def cut(text):\n    return text.split(' ')\n")
     release = corpus_of(tmp_path, TEXTS, ["Beijing is"])
     options = ["--release", release, "--out", "mine.run", "--tokenizer", "mine:cut"]
-    run("baselines", "bm25", *options)
+    run("baselines", "bm25", options)
     assert [line.split()[2] for line in Path("mine.run").read_text().splitlines()] == ["p1"]
     manifest = json.loads(Path("mine.run.manifest.json").read_text())
     fingerprint = manifest["model"]["tokenizer"]["source"]
     assert manifest["model"]["tokenizer"]["function"] == "mine:cut"
     assert manifest["model"]["analyzer"] == f"tokenizer mine:cut {fingerprint[:16]}"
     # The finished run is reused for the unchanged function only.
-    assert "already done" in run("baselines", "bm25", *options).stderr
+    assert "already done" in run("baselines", "bm25", options).stderr
     write_module("def cut(text):\n    return text.lower().split(' ')\n")
-    assert "tokenizer.function" in run("baselines", "bm25", *options).stderr
+    assert "tokenizer.function" in run("baselines", "bm25", options).stderr
 
 
 CUT = """

@@ -83,12 +83,12 @@ def test_two_encoders_are_split_for_a_plain_encode(tmp_path: Path, monkeypatch: 
 def search_and_evaluate(folder: Path) -> tuple[dict[str, dict[str, float]], float]:
     """Return the run of `encode` and `search` for the dev queries, and its MRR@10 by `evaluate`."""
     inputs = ["--release", folder / "RELEASE", "--model", folder / "MODEL", "--quiet"]
-    run("baselines", "encode", *inputs, "--out", folder / "vectors")
+    run("baselines", "encode", inputs, "--out", folder / "vectors")
     run_path = folder / "dense.run"
     inputs += ["--split", "dev", "--passages", folder / "vectors"]
-    run("baselines", "search", *inputs, "--top-k", "10", "--out", run_path)
+    run("baselines", "search", inputs, "--top-k", "10", "--out", run_path)
     words = ["evaluate", "--release", folder / "RELEASE", "--split", "dev", "--format", "json", run_path]
-    (result,) = json.loads(run("baselines", *words).stdout)
+    (result,) = json.loads(run("baselines", words).stdout)
     our_run = {query_id: dict(hits) for query_id, hits in read_run(run_path).hits.items()}
     return our_run, 100 * result["official"]["MRR@10"]
 

@@ -64,7 +64,7 @@ def pool(world: Path, action: str, *words: object, runs: tuple[str, ...] = (), c
     options: list[object] = ["--release", world / "release", "--runs"]
     options += [world / name for name in runs or ("bm25.dev.run.gz", "dense.dev.run")]
     options += words
-    return run("builders", "annotate", "pool", action, *options, code=code)
+    return run("builders", "annotate", "pool", action, options, code=code)
 
 
 def select(world: Path, out: str, *words: object, runs: tuple[str, ...] = (), code: int | None = 0) -> Done:
@@ -194,7 +194,7 @@ def relabel(scored_release: Path, action: str, *words: object, code: int | None 
     options: list[object] = ["--release", scored_release / "release"]
     options += ["--negatives", scored_release / "negatives.jsonl"]
     options += words
-    return run("builders", "annotate", "relabel", action, *options, code=code)
+    return run("builders", "annotate", "relabel", action, options, code=code)
 
 
 def move(scored_release: Path, *words: object, code: int | None = 0) -> Done:

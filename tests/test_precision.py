@@ -174,7 +174,7 @@ def read_manifest(path: Path) -> Any:
 
 def encode_release(release: Path, model: Path, out: Path, *options: object) -> str:
     """Run `encode`. Return its log."""
-    return run("baselines", "encode", "--release", release, "--model", model, "--out", out, *options).stderr
+    return run("baselines", "encode", "--release", release, "--model", model, "--out", out, options).stderr
 
 
 def test_encode_and_search_say_and_keep_their_precision(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_encode_and_search_say_and_keep_their_precision(tmp_path: Path) -> None:
     run_path = tmp_path / "s.run"
     for option, path, query_dtype in (("--queries", queries, "bf16"), ("--model", dual, "fp32")):
         words = ["search", "--release", release, "--passages", passages, "--out", run_path, option, path]
-        done = run("baselines", *words)
+        done = run("baselines", words)
         assert (warning in done.stderr) == (query_dtype == "bf16")
         precision = read_manifest(tmp_path / "s.run.manifest.json")["precision"]
         assert precision == {"passages": "fp32", "queries": query_dtype, "search": "fp32"}
@@ -203,7 +203,7 @@ def test_rerank_says_and_keeps_its_precision(tmp_path: Path) -> None:
     run("baselines", "bm25", "--release", release, "--out", first_path)
     words = ["rerank", "--release", release, "--run", first_path, "--model", write_cross(tmp_path / "cross")]
     words += ["--out", reranked_path, "--dtype", "bf16"]
-    assert "precision: bf16" in run("baselines", *words).stderr
+    assert "precision: bf16" in run("baselines", words).stderr
     manifest = read_manifest(tmp_path / "r.run.gz.manifest.json")
     assert manifest["model"]["computed_in"] == "bf16"
     assert manifest["kind"] == "cross"
@@ -270,7 +270,7 @@ def test_a_wrong_dtype_is_refused(
     monkeypatch.setitem(sys.modules, "openvino", None)  # not installed
     model = write_dual(tmp_path / "model")
     release = make_release(tmp_path / "release")
-    done = run("baselines", "run", model, "--release", release, "--out", tmp_path / "out", *words, code=None)
+    done = run("baselines", "run", model, "--release", release, "--out", tmp_path / "out", words, code=None)
     (error_line,) = [line for line in done.stderr.splitlines() if "error" in line]
     assert message in error_line
     assert not (tmp_path / "out").exists()

@@ -272,7 +272,7 @@ def write_city_run(path: Path, rank: int = 7, **rankings: list[str]) -> Path:
 def draw_errors(release: Path, run_path: Path, *words: object) -> Done:
     """Draw pairs of the run for people."""
     options = ["--quiet", "--release", release, "--split", "dev", *words]
-    return run("baselines", "errors", "draw", *options, run_path)
+    return run("baselines", "errors", "draw", options, run_path)
 
 
 def drawn_pairs(drawn_round: Path) -> list[tuple[str, str]]:
@@ -327,7 +327,7 @@ def judge_by_rotation(drawn_round: Path) -> None:
 
 def tally(drawn_round: Path, *words: object) -> dict[str, Any]:
     """Return what `errors tally` prints."""
-    done = run("baselines", "errors", "tally", drawn_round, *words, "--format", "json")
+    done = run("baselines", "errors", "tally", drawn_round, words, "--format", "json")
     report: dict[str, Any] = json.loads(done.stdout)
     return report
 

@@ -40,7 +40,7 @@ def test_encoding_moves_within_a_chunk(tmp_path: Path) -> None:
     write_dual(tmp_path / "model")
     release = release_with(tmp_path / "release", range(10, 50))
     words = ["encode", "--release", release, "--model", tmp_path / "model", "--out", tmp_path / "out"]
-    shares = shares_of(run("baselines", *words, "--batch-tokens", 200, "--device", "cpu"), "encode")
+    shares = shares_of(run("baselines", words, "--batch-tokens", 200, "--device", "cpu"), "encode")
     # A bar that moved only with whole chunks would show 0 and 100.
     assert len(set(shares)) > 5
     assert shares == sorted(shares)
@@ -51,7 +51,7 @@ def test_long_texts_count_more(tmp_path: Path) -> None:
     write_dual(tmp_path / "model")
     release = release_with(tmp_path / "release", [400] * 2)
     words = ["encode", "--release", release, "--model", tmp_path / "model", "--out", tmp_path / "out"]
-    done = run("baselines", *words, "--batch-tokens", 64, "--device", "cpu")
+    done = run("baselines", words, "--batch-tokens", 64, "--device", "cpu")
     assert shares_of(done, "encode")[1] > 2 * 100 / (len(TEXTS) + 2)  # the first batch is one long text
 
 
@@ -60,7 +60,7 @@ def test_a_run_encodes_and_then_searches(tmp_path: Path, write: Callable[[Path],
     write(tmp_path / "model")
     release = release_with(tmp_path / "release", [30] * 9)
     words = ["run", tmp_path / "model", "--release", release, "--split", "dev"]
-    done = run("baselines", *words, "--out", tmp_path / "out", "--index", tmp_path / "index", "--device", "cpu")
+    done = run("baselines", words, "--out", tmp_path / "out", "--index", tmp_path / "index", "--device", "cpu")
     # The first occurrence of each label, in order.
     labels = list(dict.fromkeys(re.findall(r"INFO (encode|encode queries|search): +\d+%", done.stderr)))
     assert labels == ["encode", "encode queries", "search"]
@@ -73,7 +73,7 @@ def test_reranking_counts_pairs(tmp_path: Path) -> None:
     release = release_with(tmp_path / "release", [])
     run("baselines", "bm25", "--release", release, "--split", "train", "--out", tmp_path / "first")
     words = ["rerank", "--release", release, "--split", "train", "--run", tmp_path / "first", "--model"]
-    done = run("baselines", *words, tmp_path / "model", "--out", tmp_path / "out", "--batch-tokens", 100)
+    done = run("baselines", words, tmp_path / "model", "--out", tmp_path / "out", "--batch-tokens", 100)
     pair_count = len((tmp_path / "first").read_text().splitlines())
     shares = shares_of(done, "rerank")
     assert len(set(shares)) > 2
@@ -86,7 +86,7 @@ def test_mining_moves_within_a_window_of_queries(tmp_path: Path) -> None:
     release = release_with(tmp_path / "release", range(10, 50))
     run("baselines", "bm25", "--release", release, "--split", "train", "--out", tmp_path / "run")
     words = ["mine", "--release", release, "--run", tmp_path / "run", "--out", tmp_path / "out", "--cross-encoder"]
-    done = run("baselines", *words, tmp_path / "model", "--max-score", 2, "--batch-tokens", 50, "--device", "cpu")
+    done = run("baselines", words, tmp_path / "model", "--max-score", 2, "--batch-tokens", 50, "--device", "cpu")
     shares = shares_of(done, "mine")
     assert len(set(shares)) > 3
     assert shares == sorted(shares)

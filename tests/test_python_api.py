@@ -118,7 +118,7 @@ def test_dense_runs_are_those_of_the_command_line(release: Path, tmp_path: Path,
     run_path = tmp_path / "dense.run"
     words = ["run", prompted_model, "--release", release, "--top-k", 4, "--out", run_path, "--query-prompt", "查："]
     words += ON_CPU
-    run("baselines", *words)
+    run("baselines", words)
     check_against_run(run_path, prompted_model, release, query_prompt="查：", **CPU)
     loaded_model = SentenceTransformer(str(prompted_model), device="cpu")
     check_against_run(run_path, loaded_model, release, query_prompt="查：")
@@ -133,7 +133,7 @@ def test_dense_re_rankings_are_those_of_the_command_line(
     words = ["rerank", "--release", release, "--top-k", 4, "--out", run_path, "--run", bm25_path]
     words += ["--model", prompted_model, "--query-prompt", "查："]
     words += ON_CPU
-    run("baselines", *words)
+    run("baselines", words)
     check_against_run(run_path, prompted_model, release, run=bm25_path, query_prompt="查：", **CPU)
     loaded_model = SentenceTransformer(str(prompted_model), device="cpu")
     check_against_run(run_path, loaded_model, release, run=bm25_path, query_prompt="查：")
@@ -147,7 +147,7 @@ def test_re_rankings_of_a_cross_encoder_are_those_of_the_command_line(
     cross = write_cross(tmp_path / "cross")
     words = ["rerank", "--release", release, "--top-k", 4, "--out", run_path, "--run", bm25_path, "--model", cross]
     words += ON_CPU
-    run("baselines", *words)
+    run("baselines", words)
     check_against_run(run_path, str(cross), release, run=bm25_path, **CPU)
     check_against_run(run_path, cross, release, run=run_in(bm25_path), **CPU)
 

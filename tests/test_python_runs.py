@@ -126,7 +126,7 @@ def test_compare_is_the_verb_with_names(release: Path, tmp_path: Path) -> None:
     report = compare({"words": word_run, "letters": letter_run.to_dict()}, release, measure=["nDCG@10"])
     files = [str(write_run(word_run, tmp_path / "words.run")), str(write_run(letter_run, tmp_path / "letters.run"))]
     options = ["--release", release, "--measure", "nDCG@10", "--name", "words", "--name", "letters"]
-    printed = json.loads(run_command("baselines", "compare", *files, *options, "--format", "json").stdout)
+    printed = json.loads(run_command("baselines", "compare", files, options, "--format", "json").stdout)
     # The runs from Python have no path.
     for system in printed["systems"] + report.value["systems"]:
         del system["run"]
@@ -138,7 +138,7 @@ def test_fuse_is_the_verb(release: Path, tmp_path: Path) -> None:
     word_run = search("bm25", release)
     letter_run = search("bm25", release, analyzer="characters")
     files = [str(write_run(word_run, tmp_path / "words.run")), str(write_run(letter_run, tmp_path / "letters.run"))]
-    run_command("baselines", "fuse", *files, "--out", tmp_path / "fused.run", "--top-k", 3)
+    run_command("baselines", "fuse", files, "--out", tmp_path / "fused.run", "--top-k", 3)
     assert fuse([word_run, letter_run], top_k=3) == read_run(tmp_path / "fused.run").to_dict()
     assert fuse({"a": word_run, "b": letter_run}, top_k=3) == fuse(files, top_k=3)
 

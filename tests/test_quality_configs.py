@@ -62,7 +62,7 @@ def write_ranking(path: Path, rankings: dict[str, list[str]]) -> Path:
 def test_a_run_is_measured_on_some_questions_by_some_judgments(
     release: Path, run_path: Path, words: tuple[str, ...], queries: int, mrr: float, first: float
 ) -> None:
-    done = run("baselines", "evaluate", "--release", release, "--split", "dev", *words, run_path, "--format", "json")
+    done = run("baselines", "evaluate", "--release", release, "--split", "dev", words, run_path, "--format", "json")
     (result,) = json.loads(done.stdout)
     assert result["queries"] == queries
     assert result["official"]["MRR@10"] == mrr
@@ -81,8 +81,8 @@ def write_negatives(path: Path, negatives: dict[str, str]) -> Path:
 
 def test_bm25_and_mine_take_the_removed_questions_alone(release: Path, tmp_path: Path, own_cache: None) -> None:
     inputs = ["--release", release, "--queries", "train-similar", "--split", "train"]
-    run("baselines", "bm25", *inputs, "--out", tmp_path / "similar.run", "--index", tmp_path / "index")
-    run("baselines", "mine", *inputs, "--run", tmp_path / "similar.run", "--out", tmp_path / "similar.jsonl")
+    run("baselines", "bm25", inputs, "--out", tmp_path / "similar.run", "--index", tmp_path / "index")
+    run("baselines", "mine", inputs, "--run", tmp_path / "similar.run", "--out", tmp_path / "similar.jsonl")
     rankings = read_run(tmp_path / "similar.run").rankings
     assert list(rankings) == [md5(SIMILAR)]
     ranking = rankings[md5(SIMILAR)]
@@ -179,7 +179,7 @@ def large(tmp_path: Path) -> Path:
 
 def add_samples(large: Path, out: Path, *words: Any) -> list[dict[str, Any]]:
     """Write a release with samples. Return a row of figures for each sample."""
-    done = run("builders", "add", "samples", "--release", large, "--out", out, "--format", "json", *words)
+    done = run("builders", "add", "samples", "--release", large, "--out", out, "--format", "json", words)
     figures: list[dict[str, Any]] = json.loads(done.stdout)
     return figures
 
@@ -260,12 +260,12 @@ def test_an_extract_is_a_release_of_its_own(large: Path, tmp_path: Path) -> None
     extract = tmp_path / "extract"
     add_samples(large, sampled, "--sizes", "30")
     words = ["add", "samples", "--release", sampled, "--out", extract, "--extract"]
-    assert run("builders", *words, "sample-30").stdout == f"{extract}: 30 passages, the queries of dev\n"
-    assert "expected a config of `add samples`" in run("builders", *words, "corpus", code=1).error
+    assert run("builders", words, "sample-30").stdout == f"{extract}: 30 passages, the queries of dev\n"
+    assert "expected a config of `add samples`" in run("builders", words, "corpus", code=1).error
     # BM25 on the extract finds the same passages as `bm25 --sample`.
     bm25 = ["bm25", "--threads", "1", "--top-k", "7", "--split", "dev"]
-    run("baselines", *bm25, "--release", extract, "--out", tmp_path / "extract.run")
-    run("baselines", *bm25, "--release", sampled, "--sample", "sample-30", "--out", tmp_path / "sample.run")
+    run("baselines", bm25, "--release", extract, "--out", tmp_path / "extract.run")
+    run("baselines", bm25, "--release", sampled, "--sample", "sample-30", "--out", tmp_path / "sample.run")
     assert read_run(tmp_path / "extract.run").hits == read_run(tmp_path / "sample.run").hits
 
 
@@ -315,7 +315,7 @@ def nano(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Nano:
         for number, rankings in enumerate(nano_rankings(hit_count)):
             run_paths.append(write_ranking(tmp_path / f"{number}.run", rankings))
         words = ["samples", "--release", release, "--out", out, "--nano", "--extract", "--format", "json"]
-        done = run("builders", "add", *words, "--seed", seed, "--hard", *run_paths)
+        done = run("builders", "add", words, "--seed", seed, "--hard", run_paths)
         figures: dict[str, Any] = json.loads(done.stdout)
         return figures
 
@@ -429,6 +429,6 @@ def test_options_that_make_no_sample_are_one_line(
 ) -> None:
     run_path = write_ranking(tmp_path / "hard.run", {"another": TEXTS[:2]})
     options = [run_path if word == "RUN" else word for word in words.split()]
-    done = run("builders", "add", "samples", "--release", large, "--out", tmp_path / "out", *options, code=code)
+    done = run("builders", "add", "samples", "--release", large, "--out", tmp_path / "out", options, code=code)
     assert message in (error_of(done) if code == 1 else done.stderr)
     assert not (tmp_path / "out").exists()

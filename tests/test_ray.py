@@ -169,6 +169,6 @@ def test_a_wrong_address_is_one_error(tmp_path: Path) -> None:
     ray_options = ["--engine", "ray", "--ray-address", "127.0.0.1:1"]
     words = ["release", "--quiet", *ray_options, "--raw", SAMPLE, "--out", tmp_path / "out"]
     # A new process, because this one is connected to a cluster.
-    done = process("builders", *words, code=1)
+    done = process("builders", words, code=1)
     assert done.error.startswith("no Ray cluster answers at 127.0.0.1:1 (")
     assert not list(tmp_path.iterdir())

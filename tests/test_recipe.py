@@ -217,7 +217,7 @@ class World:
             options += [f"--{name}", value]
         for setting in SMALL + [f"train.{key}={value}" for key, value in set.items()]:
             options += ["--set", setting]
-        return run("baselines", "train", recipe, *options, *later_words, code=code)
+        return run("baselines", "train", recipe, options, later_words, code=code)
 
 
 @pytest.fixture

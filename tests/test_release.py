@@ -40,7 +40,7 @@ LONG = "绿萝喜阴,放在散光处,见干见湿,冬天少浇水。" * 15  # 33
 
 
 def build(*words: object, code: int = 0) -> Done:
-    return run("builders", "release", *words, code=code)
+    return run("builders", "release", words, code=code)
 
 
 def rows_of(release: Path, config: str, split: str) -> list[dict[str, Any]]:
@@ -248,10 +248,10 @@ def test_a_build_or_its_worker_is_killed_and_goes_on(shared_data: Path, tmp_path
         # The same rows again are merged away: more work to be killed in, the same release.
         (source / f"search.{split}.json").write_bytes(gzip.decompress(packed) * 7)
     options = ["--raw", source, "--unit", "char", "--workers", 2]
-    run("builders", "release", *options, "--out", tmp_path / "whole")
+    run("builders", "release", options, "--out", tmp_path / "whole")
     finished_blocks = dict[str, int]()
     for number in range(4):
-        words = command("builders", "release", *options, "--out", out)
+        words = command("builders", "release", options, "--out", out)
         process = psutil.Popen(words, cwd=ROOT, stderr=subprocess.DEVNULL, start_new_session=True)
         while process.poll() is None and len(blocks_of(tmp_path)) <= len(finished_blocks):
             time.sleep(0.01)
@@ -266,7 +266,7 @@ def test_a_build_or_its_worker_is_killed_and_goes_on(shared_data: Path, tmp_path
         assert not out.exists()
         assert finished_blocks.items() <= blocks_of(tmp_path).items()  # no block was built again
         finished_blocks = blocks_of(tmp_path)
-    run("builders", "release", *options, "--out", out)
+    run("builders", "release", options, "--out", out)
     assert tree(out) == tree(tmp_path / "whole")
     assert {path.name for path in tmp_path.iterdir() if path.name[0] != "."} == {"raw", "out", "whole"}
 

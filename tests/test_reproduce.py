@@ -131,7 +131,7 @@ def test_the_embedded_sample_is_run_small(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(tmp_path)
 
     def plan_trainings(*words: object) -> list[list[str]]:
-        done = run("baselines", "reproduce", "--dry-run", "--format", "json", "--row", "de-bm25-neg", *words)
+        done = run("baselines", "reproduce", "--dry-run", "--format", "json", "--row", "de-bm25-neg", words)
         return [command for command in json.loads(done.stdout) if command[1] == "train"]
 
     (training,) = plan_trainings()  # only one training, because the static model starts from words

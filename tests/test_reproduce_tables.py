@@ -208,14 +208,14 @@ def test_the_rest_of_the_dev_questions_is_published_in_the_arxiv_versions_alone(
 def test_start_replaces_every_pretrained_model_and_out_has_the_name_of_the_release(here: Path) -> None:
     # Without the release, the plan has every row.
     words = ["reproduce", "--release", here / "planned", "--dry-run", "--format", "json", "--start", "a/model"]
-    commands = json.loads(run("baselines", *words).stdout)
+    commands = json.loads(run("baselines", words).stdout)
     trainings = {command[2]: command for command in commands if command[1] == "train"}
     assert "model.start=a/model" in trainings["de-bm25-neg"] and "model.start=a/model" in trainings["mbert-zero-shot"]
     assert "model.start=a/model" not in trainings["mbert-transferred"]  # starts from the checkpoint of a recipe
     for command in commands:
         if "--out" in command:
             assert command[command.index("--out") + 1].startswith("build/runs/planned/")
-    refused = run("baselines", *words, "--scratch", code=2)
+    refused = run("baselines", words, "--scratch", code=2)
     assert "--start replaces pretrained models, which --scratch does not use" in refused.stderr
 
 
@@ -251,7 +251,7 @@ def test_nothing_of_the_page_is_fetched_or_run(here: Path, bad: str) -> None:
 
 
 def leaderboard(*words: object) -> Done:
-    return run("baselines", "reproduce", "--leaderboard", *words)
+    return run("baselines", "reproduce", "--leaderboard", words)
 
 
 def test_the_figures_of_the_whole_collection_are_those_of_tables_4_and_5() -> None:
@@ -366,7 +366,7 @@ def test_the_sample_counted_by_hand(sample_release: Path) -> None:
 
 def test_a_dry_run_is_a_script_whose_comments_are_the_costs(sample_release: Path, tmp_path: Path) -> None:
     words = ["reproduce", "--table", 4, "--row", "de-bm25-neg", "--out", tmp_path, "--dry-run", "--release"]
-    lines = run("baselines", *words, sample_release).stdout.splitlines()
+    lines = run("baselines", words, sample_release).stdout.splitlines()
     table = [line for line in lines if line.startswith("# ")]
     commands = [line for line in lines if line.startswith("python -m ")]
     assert lines == table + commands
@@ -380,5 +380,5 @@ def test_a_dry_run_is_a_script_whose_comments_are_the_costs(sample_release: Path
         "de-bm25-neg.dev.run.gz",
         "all",
     ]
-    paper = run("baselines", *words, "RELEASE").stdout
+    paper = run("baselines", words, "RELEASE").stdout
     assert paper.startswith("# the paper's collection, by formula:\n") and "3.6e+18  2.78 GB" in paper

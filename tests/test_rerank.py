@@ -57,7 +57,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def rerank(world: Path, out: Path, model: object, *words: object, code: int | None = 0) -> Done:
     """Re-rank the first run by the model."""
     usual_words = ["--release", world / "release", "--split", "train", "--run", world / "first.run", "--out", out]
-    return run("baselines", "rerank", *usual_words, "--model", model, *words, code=code)
+    return run("baselines", "rerank", usual_words, "--model", model, words, code=code)
 
 
 def run_rerank(world: Path, out: Path, *words: str | Path) -> int:
@@ -354,10 +354,10 @@ def test_an_encoder_scores_candidates_as_it_scores_the_collection(world: Path, t
     about = json.loads((tmp_path / "four.run.manifest.json").read_text(encoding="utf-8"))
     assert (about["kind"], about["passages_encoded"]) == (model_kind, len(top_four_texts))
     words = ["--release", world / "release", "--split", "train", "--out", tmp_path / "whole.run"]
-    run("baselines", "run", model, *words, "--index", tmp_path / "index")
+    run("baselines", "run", model, words, "--index", tmp_path / "index")
     whole_scores = {query: dict(hits) for query, hits in read_run(tmp_path / "whole.run").hits.items()}
     over_words = ["--over", world / "first.run", "--top-k", 4, "--index", tmp_path / "index"]
-    done = run("baselines", "run", model, *words[:-1], tmp_path / "over.run", *over_words)
+    done = run("baselines", "run", model, words[:-1], tmp_path / "over.run", over_words)
     for name, digits in (("four", 1e-3), ("over", 0)):  # the encodings of the whole collection give every digit
         for query, hits in read_run(tmp_path / f"{name}.run").hits.items():
             passage_ids = [passage_id for passage_id, _ in hits]
@@ -414,7 +414,7 @@ def test_two_killed_stages_end_in_the_same_bytes(world: Path, tmp_path: Path, lo
 
 def test_two_stages_take_a_cross_encoder_too(world: Path, tmp_path: Path) -> None:
     words = ["--release", world / "release", "--split", "train", "--over", world / "first.run", "--top-k", 4]
-    done = run("baselines", "run", world / "cross", *words, "--out", tmp_path / "b.run", "--format", "json")
+    done = run("baselines", "run", world / "cross", words, "--out", tmp_path / "b.run", "--format", "json")
     rerank(world, tmp_path / "a.run", world / "cross", "--top-k", 4)
     assert (tmp_path / "a.run").read_bytes() == (tmp_path / "b.run").read_bytes()
     assert json.loads(done.stdout)["first_stage"]["run"] == str(world / "first.run")
@@ -422,5 +422,5 @@ def test_two_stages_take_a_cross_encoder_too(world: Path, tmp_path: Path) -> Non
         (["--kind", "two"], "--kind two: expected cross, llm, listwise"),
         (["--index", "here"], "--index here: a model of kind cross has no index"),
     ]:
-        wrong = run("baselines", "run", world / "cross", *words, "--out", tmp_path / "c.run", *wrong_words, code=1)
+        wrong = run("baselines", "run", world / "cross", words, "--out", tmp_path / "c.run", wrong_words, code=1)
         assert message in wrong.error

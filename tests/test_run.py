@@ -70,7 +70,7 @@ def encoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def run_model(model: Path | str, release: Path, out: Path, *words: object, code: int = 0) -> Done:
     """Run the model on the CPU in full precision."""
     usual_words = ["--release", release, "--out", out, "--device", "cpu", "--dtype", "fp32"]
-    return run("baselines", "run", model, *usual_words, *words, code=code)
+    return run("baselines", "run", model, usual_words, words, code=code)
 
 
 def read_manifest(out: Path) -> dict[str, Any]:

@@ -118,7 +118,7 @@ def test_the_leaderboard_and_a_push_check_passages_too(
         lines += [f"{query_id} Q0 {passage_id} 1 {score} t\n" for passage_id, score in hits]
     path.write_text("".join(lines))
     words = ("--release", release, "--leaderboard", path)
-    assert "3 of 3 passages in the top 50" in run_command("baselines", "reproduce", *words).stderr
+    assert "3 of 3 passages in the top 50" in run_command("baselines", "reproduce", words).stderr
     score_runs(open_release(release), "dev", "main", [run])
     assert "3 of 3 passages in the top 50" in caplog.text
 

@@ -172,7 +172,7 @@ def test_each_set_has_its_own_judgments(whole_release: Path) -> None:
 
 def fuse(run_paths: Iterable[Path], *words: object, code: int = 0) -> Done:
     """Fuse run files."""
-    return run("baselines", "fuse", *run_paths, *words, code=code)
+    return run("baselines", "fuse", run_paths, words, code=code)
 
 
 @pytest.fixture

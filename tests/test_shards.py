@@ -74,7 +74,7 @@ def test_verbs_read_an_empty_split(tmp_path: Path) -> None:
     write_run(tmp_path / "run", [("q", [("p", 1.0)])])
     run("builders", "check", "--release", release)
     words = ("annotate", "pool", "candidates", "--runs", tmp_path / "run", "--out", tmp_path / "out")
-    assert "queries/dev lacks" in run("builders", *words, "--release", release, code=1).error
+    assert "queries/dev lacks" in run("builders", words, "--release", release, code=1).error
 
 
 def test_passages_are_read_by_row_and_by_id(release: Path, tmp_path: Path) -> None:

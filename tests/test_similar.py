@@ -114,7 +114,7 @@ def test_a_second_removal_adds_to_the_first(release_with: Release, tmp_path: Pat
     run("builders", "similar", "--release", release, "--out", first)
     scores = _scores(tmp_path / "run", (PHONE, PARAPHRASE, 0.9))
     words = ["--release", first, "--scores", scores, "--threshold", 0.5, "--out", out, "--format", "json"]
-    counts = json.loads(run("builders", "similar", *words).stdout)
+    counts = json.loads(run("builders", "similar", words).stdout)
     assert (counts["removed"], counts["duplicated"]) == (2, 2)
     assert _questions(out, "train-similar", "train") == [PUNCTUATED, PARAPHRASE]
     assert _questions(out, "duplicated", "dev") == [TICKETS, PHONE]
@@ -138,9 +138,9 @@ def test_the_list_names_every_pair(release_with: Release, tmp_path: Path) -> Non
     release = release_with(PUNCTUATED, PARAPHRASE)
     scores = _scores(tmp_path / "run", (PHONE, PUNCTUATED, 0.75), (TICKETS, PARAPHRASE, 0.51), (PHONE, PARAPHRASE, 0.5))
     words = ["--release", release, "--scores", scores, "--out", tmp_path / "out", "--list", tmp_path / "list"]
-    refused = run("builders", "similar", *words, code=2).stderr  # 0.5 would be wrong for cosines
+    refused = run("builders", "similar", words, code=2).stderr  # 0.5 would be wrong for cosines
     assert "--scores needs --threshold: 0.5 for probabilities, or the result of `match --calibrate`" in refused
-    run("builders", "similar", *words, "--threshold", 0.5)
+    run("builders", "similar", words, "--threshold", 0.5)
     lines = [json.loads(line) for line in (tmp_path / "list").read_text(encoding="utf-8").splitlines()]
     pairs = [(line["query"], line["train"], line["by"], line["score"]) for line in lines]
     assert pairs == [
@@ -233,7 +233,7 @@ def _report(tmp_path: Path, *words: object) -> dict[str, Any]:
     """Return the report on training pairs, compared with a small release."""
     if not (tmp_path / "release").exists():
         make_release(tmp_path / "release")
-    return json.loads(run("builders", "similar", "--release", tmp_path / "release", *words, "--format", "json").stdout)
+    return json.loads(run("builders", "similar", "--release", tmp_path / "release", words, "--format", "json").stdout)
 
 
 def _dev(report: dict[str, Any]) -> tuple[int, int, int]:
@@ -287,7 +287,7 @@ def test_a_model_s_scores_find_paraphrases(tmp_path: Path) -> None:
     pairs = _lines(tmp_path / "pairs.jsonl", rows)
     release = make_release(tmp_path / "release")
     words = ["--release", release, "--against", pairs, "--questions", tmp_path / "questions"]
-    run("builders", "similar", *words)
+    run("builders", "similar", words)
     questions = open_release(tmp_path / "questions")
     assert questions.table("queries", "train")["text"].to_pylist() == [PARAPHRASE, OTHER]
     assert questions.table("queries", "dev").to_pylist() == tables()["queries", "dev"]
@@ -321,12 +321,12 @@ def test_the_report_is_text_on_stdout_or_in_a_file(tmp_path: Path) -> None:
     release = make_release(tmp_path / "release")
     pairs = _lines(tmp_path / "pairs.jsonl", [{"query": f"{TICKETS}！\u0007", "pos": []}])
     words = ["--release", release, "--against", pairs]
-    text = run("builders", "similar", *words).stdout
+    text = run("builders", "similar", words).stdout
     assert "dev: questions" in text and "50.00%" in text
     assert rf"  question, normalised (1), line 1: {TICKETS} = {TICKETS}！\x07" in text.splitlines()
-    assert not run("builders", "similar", *words, "--out", tmp_path / "report.txt").stdout
+    assert not run("builders", "similar", words, "--out", tmp_path / "report.txt").stdout
     assert (tmp_path / "report.txt").read_text(encoding="utf-8") == text
-    assert not run("builders", "similar", *words, "--out", tmp_path / "report.json", "--format", "json").stdout
+    assert not run("builders", "similar", words, "--out", tmp_path / "report.json", "--format", "json").stdout
     assert json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))["all"]["rows"] == 1
 
 

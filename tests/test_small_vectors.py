@@ -246,7 +246,7 @@ def test_stages_that_do_not_fit_together_are_one_error(
 def test_other_verbs_refuse_what_they_cannot_use(world: Path, tmp_path: Path) -> None:
     words = ["--release", world / "release", "--index", world / "int8", "--out", tmp_path / "x.run"]
     before = contents(world / "int8")
-    refused = run("baselines", "run", world / "model", *words, code=1)
+    refused = run("baselines", "run", world / "model", words, code=1)
     assert "int8: has int8 embeddings; expected 16-bit embeddings or a new path" in error_of(refused)
     assert contents(world / "int8") == before
     with pytest.raises(InputError, match=r"float16.*has not the 16-bit embeddings of"):

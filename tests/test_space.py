@@ -172,7 +172,7 @@ def world(tmp_path: Path) -> Path:
 def show(world: Path, *words: str, runs: tuple[str, ...] = ("one.run",), split: str = "dev", code: int = 0) -> Done:
     """Show passages of these runs."""
     paths = [world / run_name for run_name in runs]
-    return run("baselines", "show", "--release", world / "release", "--split", split, *words, *paths, code=code)
+    return run("baselines", "show", "--release", world / "release", "--split", split, words, paths, code=code)
 
 
 def test_a_question_is_shown_with_its_passages_ranked_and_the_positive_marked(world: Path) -> None:

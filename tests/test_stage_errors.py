@@ -101,7 +101,7 @@ def test_the_verb_prints_and_lists_the_failed_queries(tmp_path: Path) -> None:
     (tmp_path / "second").write_text("".join(second_lines))
     paths = [tmp_path / "first", tmp_path / "second"]
     words = ["--qrels", tmp_path / "qrels", "--top-k", 2, *paths]
-    done = run("baselines", "errors", "stages", *words, "--list", tmp_path / "failed")
+    done = run("baselines", "errors", "stages", words, "--list", tmp_path / "failed")
     assert "without a positive in the top 2, of 4 queries: first stage 2, second stage 3" in done.stdout
     assert "(1 lost" not in done.stdout and "(0 gained, 1 lost)" in done.stdout
     assert "ranked too low        1  33.33 (6.15 to 79.23)  25.00 (4.56 to 69.94)" in done.stdout
@@ -112,7 +112,7 @@ def test_the_verb_prints_and_lists_the_failed_queries(tmp_path: Path) -> None:
         ("out", "thrown out", 3, None),
     ]
     report = report_stages(*paths, qrels=tmp_path / "qrels", top_k=2)
-    assert report.value == json.loads(run("baselines", "errors", "stages", *words, "--format", "json").stdout)
+    assert report.value == json.loads(run("baselines", "errors", "stages", words, "--format", "json").stdout)
     with pytest.raises(UsageError, match="either --release DIR or --qrels FILE"):
         report_stages(*paths)
 

@@ -54,7 +54,7 @@ def test_the_answers_of_later_releases_follow_the_last_recorded_rule(whole_copy:
 def test_a_threshold_that_would_take_hours_is_wrong_usage(tmp_path: Path, number: str) -> None:
     write_rows(tmp_path / "raw" / "search.dev.json", [raw_row(1, "问", [["答"]], ["答"])])
     words = ["--raw", tmp_path / "raw", "--out", tmp_path / "out", "--threshold", number]
-    done = run("builders", "release", *words, code=2)
+    done = run("builders", "release", words, code=2)
     assert "expected a number such as 0.5 or 1/2" in done.stderr
 
 

@@ -42,7 +42,7 @@ def place_of(tmp_path: Path) -> Make:
         rows = ({"query-id": row["query_id"], "negative-ids": [each["_id"] for each in MINED]} for row in TRAIN)
         (tmp_path / "NEGATIVES").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
         release = ["--release", tmp_path / "RELEASE", "--split", "dev", "--quiet"]
-        run("baselines", "bm25", *release, "--out", tmp_path / "RUN.run.gz")
+        run("baselines", "bm25", release, "--out", tmp_path / "RUN.run.gz")
         return place
 
     return make
@@ -121,7 +121,7 @@ def test_beir_reads_a_release_and_an_export_and_measures_a_run_as_we_do(place_of
 
 def ours(place: Place) -> dict[str, Any]:
     words = ["--release", place.folder / "RELEASE", "--split", "dev", "--format", "json", place.folder / "RUN.run.gz"]
-    figures: dict[str, Any] = json.loads(run("baselines", "evaluate", *words).stdout)[0]["official"]
+    figures: dict[str, Any] = json.loads(run("baselines", "evaluate", words).stdout)[0]["official"]
     return {name: 100 * value for name, value in figures.items()}
 
 
@@ -143,7 +143,7 @@ def lines_of(tool: str) -> str:
 
 def bm25_of(place: Place, *options: str) -> dict[str, dict[str, float]]:
     words = ["--release", place.folder / "RELEASE", "--split", "dev", "--quiet", "--top-k", 1000]
-    run("baselines", "bm25", *words, "--k1", "1.2", "--b", "0.75", *options, "--out", place.folder / "ours.run")
+    run("baselines", "bm25", words, "--k1", "1.2", "--b", "0.75", options, "--out", place.folder / "ours.run")
     return {query: dict(hits) for query, hits in read_run(place.folder / "ours.run").hits.items()}
 
 

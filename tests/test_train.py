@@ -67,7 +67,7 @@ def test_a_killed_training_ends_in_the_same_bits(trained: World, loaded: Loaded,
     process: subprocess.Popen[bytes] | Started
     if recipe == "mlm-scratch":
         # The same number of threads as in this process (World), because another number changes the last bits.
-        process = subprocess.Popen(command("baselines", *words), cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        process = subprocess.Popen(command("baselines", words), cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"})
     else:
         process = loaded.start("baselines", *words, stderr=trained.folder / f"{recipe}.log")
     while process.poll() is None and not list(states.glob("checkpoint-*/sealed.json")):
@@ -152,7 +152,7 @@ def test_a_damaged_checkpoint_is_refused_by_name(trained: World, tmp_path: Path)
         trained.words("de-bm25-neg-scratch", tmp_path / "next", *ONE_STEP, start=out),
     ):
         error = f"{out / 'model.safetensors'}: SHA-256 differs from training.json"
-        assert error in run("baselines", *words, code=1).stderr
+        assert error in run("baselines", words, code=1).stderr
 
 
 STEPS = ["train.batch=16", "train.max_steps=3", "train.logs=3", "train.evaluations=0", "train.mini_batch=2"]

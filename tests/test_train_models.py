@@ -135,7 +135,7 @@ def test_the_official_models_train_from_the_imported_negatives(tmp_path: Path, r
     values = ["train.epochs=2", "train.mini_batch=8", "train.evaluations=1", "train.saves=0", "data.passage_length=24"]
     for value in values:
         words += ["--set", value]
-    run("baselines", *words)
+    run("baselines", words)
     training = training_of(out)
     assert "train/train" in training["about"]["data"]
     assert (training["rows"], training["batch"], training["steps"]) == (rows, rows, 2)
@@ -273,7 +273,7 @@ def train(tmp_path_factory: pytest.TempPathFactory) -> Train:
         words += ["--out", folder / name, "--cache", folder / "cache"]
         for value in SMALL + list(values):
             words += ["--set", value]
-        run("baselines", *words)
+        run("baselines", words)
         return folder / name
 
     return train_model

@@ -51,7 +51,7 @@ def translate(table: Path, monkeypatch: pytest.MonkeyPatch) -> Translate:
         monkeypatch.setenv("OPENAI_BASE_URL", url)
         command_words = ["annotate", "translate", "--quiet", "--release", table.parent / "release", "--split"]
         command_words += [*splits, "--model", "llm-7b", "--out", table]
-        return run("builders", *command_words, *words, code=code)
+        return run("builders", command_words, words, code=code)
 
     return call
 
@@ -126,7 +126,7 @@ def test_answers_of_a_killed_command_are_not_asked_for_again(translate: Translat
 
     with Chat(answer) as server:
         options = ["--release", table.parent / "release", "--split", "train", "dev", "--model", "llm-7b"]
-        command_words = command("builders", "annotate", "translate", *options, "--out", table)
+        command_words = command("builders", "annotate", "translate", options, "--out", table)
         environment = os.environ | {"OPENAI_BASE_URL": server.url}
         process = subprocess.Popen(command_words, cwd=ROOT, env=environment, stderr=subprocess.DEVNULL)
         while len(server.asked) < 6 or count_saved_answers() < 4:
@@ -187,7 +187,7 @@ def test_machine_translations_go_to_people_or_into_the_set_and_are_counted(trans
     with Chat(knows) as server:
         translate(server.url)
     options = ("--split", "dev", "--translations", table, "--out", packages)
-    run("builders", "annotate", "translations", "export", "--release", release, *options)
+    run("builders", "annotate", "translations", "export", "--release", release, options)
     rows = sheet_rows(packages)
     assert sorted(row["zh"] for row in rows) == sorted(QUESTIONS["dev"])
     for row in rows:
@@ -220,7 +220,7 @@ def test_a_local_model_gives_what_its_library_generates(table: Path) -> None:
     model.generation_config.min_new_tokens = 20
     model.save_pretrained(table.parent / "bart")
     command_words = ["annotate", "translate", "--local", "--release", table.parent / "release"]
-    run("builders", *command_words, "--out", table, "--model", table.parent / "bart")
+    run("builders", command_words, "--out", table, "--model", table.parent / "bart")
     translations_by_text = {row["zh"]: row["machine_translation"] for row in sheet_rows(table)}
     assert list(translations_by_text) == texts
     for text in texts:
@@ -228,5 +228,5 @@ def test_a_local_model_gives_what_its_library_generates(table: Path) -> None:
         expected_words = tokenizer.decode(tokens[0], skip_special_tokens=True).split()
         assert translations_by_text[text].split() == expected_words != []
     bert = write_bert(table.parent / "bert")
-    error = run("builders", *command_words, "--out", table.with_name("other.tsv"), "--model", bert, code=1).error
+    error = run("builders", command_words, "--out", table.with_name("other.tsv"), "--model", bert, code=1).error
     assert error.startswith(f"{bert}: no sequence-to-sequence model (")

@@ -101,7 +101,7 @@ class Workplace:
             self.hub.repos.clear()
             if call.command == "baselines pull":
                 words = ("--model", "inputs/checkpoint", "--repo", REPOSITORY, "--create", "--quiet")
-                run("baselines", "push", *words)
+                run("baselines", "push", words)
 
     def files(self) -> dict[str, bytes]:
         """Return the files of the folder and of the hub, without the values that differ between any two calls.
@@ -130,12 +130,12 @@ class Workplace:
         value = None
         if spec.formats and not spec.writes_formats:
             self.prepare(call)
-            done = run(program, *words, "--format", "json", code=None)
+            done = run(program, words, "--format", "json", code=None)
             assert "error: " not in done.stderr, done.stderr
             value = json.loads(stable_text(done.stdout))
         self.prepare(call)
         self.served.clear()
-        done = run(program, *words, code=None)
+        done = run(program, words, code=None)
         assert "error: " not in done.stderr, done.stderr
         warnings = re.findall(r"^[0-9:]{8} (?:WARNING|ERROR) (.*)$", done.stderr, re.MULTILINE)
         return Outcome(done.code, stable_text(done.stdout), value, warnings, self.files())
@@ -419,7 +419,7 @@ def test_a_wrong_input_is_the_same_error_in_both_ways(
     monkeypatch.chdir(tmp_path)
     program, *words = command.split()
     words += verb_spec(VERBS[command]).words(arguments)
-    done = run(program, *words, code=None)
+    done = run(program, words, code=None)
     with pytest.raises(InputError) as error:
         VERBS[command](**arguments)
     if isinstance(error.value, UsageError):

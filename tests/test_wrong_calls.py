@@ -178,7 +178,7 @@ def inside(folder: Path, own_cache: None, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize(("call", "parts"), USAGE, ids=[call for call, _ in USAGE])
 def test_wrong_usage_is_one_line(call: str, parts: tuple[str, ...]) -> None:
     program, *words = call.split()
-    done = run(program, *words, code=2)
+    done = run(program, words, code=2)
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"error: python -m {program}")
     missing = [part for part in parts if part not in line]
@@ -189,6 +189,6 @@ def test_wrong_usage_is_one_line(call: str, parts: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("call", INPUT)
 def test_a_wrong_input_is_one_line(call: str) -> None:
     program, *words = call.split()
-    done = run(program, *words, code=1)
+    done = run(program, words, code=1)
     assert done.stderr == f"error: {INPUT[call]}\n"
     assert done.stdout == "" and not Path("O").exists()

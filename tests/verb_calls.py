@@ -370,7 +370,7 @@ def make_inputs(folder: Path) -> None:
         labelled += [(first, second, 0) for second in questions if first != second]
     write_pairs(folder / "calibration.tsv", labelled)
     release = ("--release", folder / "release")
-    scores = run("baselines", "evaluate", *release, folder / "dense.run", "--quiet", "--format", "json").stdout
+    scores = run("baselines", "evaluate", release, folder / "dense.run", "--quiet", "--format", "json").stdout
     (folder / "scores.json").write_text(scores, encoding="utf-8")
 
 
@@ -384,11 +384,11 @@ def _write_runs(folder: Path) -> None:
     rank("cross.run", QUESTIONS["dev"], [row["text"] for row in _corpus(folder / "release")])
     rank("errors.run", QUESTIONS["dev"], TEXTS[:4])
     rank("similar.run", QUESTIONS["dev"][:1], QUESTIONS["train"][:1])
-    run("baselines", "mine", *release, "--run", folder / "train.run", "--out", folder / "negatives.jsonl")
+    run("baselines", "mine", release, "--run", folder / "train.run", "--out", folder / "negatives.jsonl")
     rank("negative-scores.run", QUESTIONS["train"], [row["text"] for row in _corpus(folder / "release")])
     for split in ("train", "dev"):
         words = ("--model", folder / "dual", "--queries", "--split", split, "--out", folder / f"{split}-vectors")
-        run("baselines", "encode", *release, *words, *CPU)
+        run("baselines", "encode", release, words, CPU)
 
 
 def _corpus(release: Path) -> list[dict[str, Any]]:
@@ -402,7 +402,7 @@ def _write_releases(folder: Path) -> None:
     make_whole(folder / "whole")
     make_release(folder / "quality", quality_tables())
     words = ("--sizes", 8, "--hard", folder / "dense.run", "--out", folder / "sampled")
-    run("builders", "add", "samples", "--quiet", "--release", folder / "release", *words)
+    run("builders", "add", "samples", "--quiet", "--release", folder / "release", words)
     write_files(folder / "official-files", BOTH)
     run("builders", "official", "--quiet", "--archive", folder / "official-files", "--out", folder / "official")
     raw_rows = []
@@ -411,7 +411,7 @@ def _write_releases(folder: Path) -> None:
         raw_rows.append(raw_row(number, question, [[PASSAGES[0]]], answers[:3]))
     write_rows(folder / "zhidao.train.json", raw_rows)
     words = ("--format", "tevatron", "--out", folder / "copy")
-    run("builders", "export", "--quiet", "--release", folder / "release", *words)
+    run("builders", "export", "--quiet", "--release", folder / "release", words)
 
 
 def _write_sources(folder: Path) -> None:
@@ -457,7 +457,7 @@ def _write_rounds(folder: Path) -> None:
     shutil.copytree(round_path, folder / "round")
     annotate_words = ("--release", folder / "release", "--runs", folder / "dense.run", folder / "other.run")
     words = ("select", *annotate_words, "--scores", folder / "cross.run", "--out", folder / "pool.jsonl")
-    run("builders", "annotate", "pool", *words, "--quiet")
+    run("builders", "annotate", "pool", words, "--quiet")
     for sheet in sorted((round_path / "packages").glob("*.csv")):
         judge(round_path, ANNA, sheet, truth)
         shutil.copy(sheet.with_suffix(".filled.csv"), folder / "sheet.csv")
@@ -474,7 +474,7 @@ def _write_rounds(folder: Path) -> None:
     shutil.copytree(round_path, folder / "accepted")
     shutil.rmtree(work)
     words = ("--release", folder / "release", "--top-k", 2, "--round", folder / "errors-round")
-    run("baselines", "errors", "draw", "--quiet", folder / "errors.run", *words)
+    run("baselines", "errors", "draw", "--quiet", folder / "errors.run", words)
     judge(folder / "errors-round", ANNA, folder / "errors-round" / "packages" / "dev-001.csv", lambda row: 1)
 
 
@@ -482,9 +482,9 @@ def _write_translations(folder: Path) -> None:
     step = ("annotate", "translations")
     release = ("--quiet", "--release", folder / "release")
     packages, review = folder / "packages.tsv", folder / "review.tsv"
-    run("builders", *step, "export", *release, "--package-size", 3, "--out", packages)
+    run("builders", step, "export", release, "--package-size", 3, "--out", packages)
     _fill_column(packages, packages, "english", "An English question")
-    run("builders", *step, "review", *release, "--source", packages, "--pairs", 1, "--out", review)
+    run("builders", step, "review", release, "--source", packages, "--pairs", 1, "--out", review)
     for number in (1, 2):
         _fill_column(folder / f"review.{number}.tsv", folder / f"review.{number}.tsv", "correct", "1")
     _fill_column(folder / "review.1.tsv", folder / "wrong-review.tsv", "correct", "0")

@@ -148,7 +148,7 @@ def make_inputs_with_models(folder: Path) -> None:
     write_dual(folder / "dual")
     write_cross(folder / "cross")
     words = ["--release", folder / "release", "--model", folder / "dual", "--device", "cpu"]
-    run("baselines", "encode", *words, "--out", folder / "vectors")
+    run("baselines", "encode", words, "--out", folder / "vectors")
 
 
 def listed_files(folder: Path) -> list[list[Any]]:
@@ -206,7 +206,7 @@ def verb_reader(verb: str, is_hostile: bool, intact_inputs: Path) -> Reader:
         if name in HUB:
             done, sent_files = run_at_new_hub(folder, program, formatted_words)
         else:
-            done = run(program, *formatted_words, code=None)
+            done = run(program, formatted_words, code=None)
         has_findings = name == "check" and done.code and done.stdout  # `check` prints its findings
         if done.code and not has_findings:
             assert not sent_files

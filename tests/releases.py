@@ -234,7 +234,7 @@ def json_lines(path: Path) -> list[Any]:
 
 def rows_by_split(splits_by_config: dict[str, dict[str, Any]]) -> dict[tuple[str, str], Any]:
     """Return the rows by config and split. The split of all queries is checked and left out."""
-    split_order = ["queries", "train", "dev", "test", "interpolation", "extrapolation", "corpus"]
+    split_order = ["corpus", "queries", "train", "dev", "test", "interpolation", "extrapolation"]
     rows_by_config_split = {}
     queries_of_splits = []
     for config, splits in splits_by_config.items():

@@ -634,14 +634,16 @@ def test_eleven_verbs_have_the_option_again() -> None:
                 assert has_option == (name in called_again), name
 
 
-# Parameters of verbs that no record has, because no result depends on them.
+# How texts are sent to an endpoint.
+REQUESTS = {"parallel", "request_texts", "request_characters", "encoding_format"}
+# Parameters of verbs that no record has, because no result depends on them, or because they are recorded as inputs.
 NEUTRAL = {
-    "bm25": {"threads", "index", "address", "ca_certs"},
+    "bm25": {"threads", "index", "address", "ca_certs", "queries_file"},
     "mine": {"tokenizers"},
-    "encode": {"tokenizers"},
-    "search": {"engine"},
-    "rerank": {"tokenizers", "parallel"},
-    "run": {"tokenizers", "index"},
+    "encode": {"tokenizers", *REQUESTS},
+    "search": {"engine", "queries_file", "rescore_with"},
+    "rerank": {"tokenizers", "queries_file", *REQUESTS},
+    "run": {"tokenizers", "index", "queries_file", *REQUESTS},
 }
 
 

@@ -21,7 +21,7 @@ from whole_release import Rows, edit_stats, make_whole
 
 from builders.check.check_release import check_release
 from builders.check.findings import LONGEST_PASSAGE, TESTS
-from builders.check.release_report import CheckedRelease, test_release
+from builders.check.release_report import CheckedRelease, run_check
 from builders.store.reader import open_release
 from builders.store.table3 import LENGTH_EDGES, POSITIVES_EDGES, LengthCounter
 
@@ -40,7 +40,7 @@ def count_faults(report: CheckedRelease) -> Faults:
 
 
 def test_a_whole_release_has_no_error(tmp_path: Path) -> None:
-    report = test_release(open_release(make_whole(tmp_path / "release", verb="official")))
+    report = run_check(open_release(make_whole(tmp_path / "release", verb="official")))
     assert count_faults(report) == {}
     assert not report.of("not-tested")
     sizes = report.of("split-sizes")  # for official data, sizes should equal the paper's
@@ -162,7 +162,7 @@ def translate_again(rows: Rows) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_each_fault_is_found_and_nothing_else(tmp_path: Path, name: str) -> None:
     change, expected = CASES[name]
-    report = test_release(open_release(make_whole(tmp_path / "release", change)))
+    report = run_check(open_release(make_whole(tmp_path / "release", change)))
     assert count_faults(report) == expected
     assert bool(report.errors) == any(TESTS[test][0] == "error" for test in expected)
 
@@ -170,7 +170,7 @@ def test_each_fault_is_found_and_nothing_else(tmp_path: Path, name: str) -> None
 def test_figures_that_are_not_those_of_the_rows(tmp_path: Path) -> None:
     release = make_whole(tmp_path / "release")
     edit_stats(release, lambda stats: stats["table3"]["dev"].update(queries=3))
-    (finding,) = test_release(open_release(release)).of("stats")
+    (finding,) = run_check(open_release(release)).of("stats")
     assert (finding.where, finding.examples) == ("stats.json: table3.dev", ["queries 3 (the rows: 2)"])
 
 
@@ -179,7 +179,7 @@ def test_a_release_without_a_corpus_says_what_was_not_tested(tmp_path: Path) -> 
         for config in ("corpus", "cmedqa-corpus", "ccovid-corpus"):
             del rows[config, "corpus"]
 
-    report = test_release(open_release(make_whole(tmp_path / "release", without)))
+    report = run_check(open_release(make_whole(tmp_path / "release", without)))
     assert not report.errors
     assert "dangling-ids: needs corpus, which was not read" in [finding.what for finding in report.of("not-tested")]
 
@@ -229,13 +229,13 @@ def test_every_byte_is_read_again_whatever_is_known_of_a_file(whole_copy: Path) 
     """Simulate a failing disk that changes a file's content, but neither its inode nor its times."""
     shard = whole_copy / SHARD
     os.utime(shard, (1, 1))
-    assert not count_faults(test_release(open_release(whole_copy)))
+    assert not count_faults(run_check(open_release(whole_copy)))
     content = bytearray(shard.read_bytes())
     content[len(content) // 2] ^= 1
     shard.write_bytes(content)
     os.utime(shard, (1, 1))
     for message in ("has the SHA-256", "is listed in the manifest but missing"):
-        report = test_release(open_release(whole_copy))
+        report = run_check(open_release(whole_copy))
         assert count_faults(report) == {"manifest": {SHARD: 1}}
         assert message in report.of("manifest")[0].what
         assert "dev" in report.of("not-tested")[-1].what
@@ -248,7 +248,7 @@ def mean_length(texts: list[str]) -> float:
 
 
 def test_the_figures_are_those_of_the_rows(whole_release: Path) -> None:
-    stats = test_release(open_release(whole_release)).figures.stats
+    stats = run_check(open_release(whole_release)).figures.stats
     names = ("queries", "positive_passages", "passages_per_query", "chars_per_query", "chars_per_passage")
     figures_by_split = {}
     for split, figures in stats["table3"].items():

@@ -10,7 +10,7 @@ from releases import make_release, md5, tables
 
 import dureader_retrieval
 from baselines import evaluate
-from builders.check.release_report import test_release
+from builders.check.release_report import run_check
 from builders.core.errors import InputError
 from builders.export.export_formats import export_set
 from builders.official.copies import build_copy
@@ -230,7 +230,7 @@ def test_check_finds_wrong_original_ids(tmp_path: Path) -> None:
     rows = tables()
     rows["original-ids", "corpus"] = [{"original-id": "p", "_id": md5("nowhere")}]
     rows["original-ids", "queries"] = [{"original-id": "q", "_id": row["_id"]} for row in rows["queries", "dev"]]
-    findings = test_release(open_release(make_release(tmp_path / "release", rows))).findings
+    findings = run_check(open_release(make_release(tmp_path / "release", rows))).findings
     found = {(finding.test, finding.where, finding.count) for finding in findings}
     assert ("dangling-ids", "original-ids/corpus", 1) in found
     assert ("original-ids", "original-ids/queries", 1) in found

@@ -307,7 +307,7 @@ def clear_the_texts(texts: list[str]) -> Any:
         (lambda texts: None, "found None"),
         (lambda texts: "vectors", "found a value of type str"),
         (lambda texts: (row for row in encode(texts)), "found a value of type generator"),
-        (lambda texts: [[1.0] * len(text) for text in texts], "a list of 2 values that are no rows of numbers"),
+        (lambda texts: [[1.0] * len(text) for text in texts], "a list of 2 values that are not all rows of numbers"),
         (lambda texts: encode(texts)[:, :0], r"found an array of shape \(2, 0\)"),
         (lambda texts: encode(texts)[:1], r"found an array of shape \(1, 11\)"),
         (lambda texts: encode(texts) + 1j, "dtype complex128"),

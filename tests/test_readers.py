@@ -20,7 +20,7 @@ from baselines.train.recipe import read_recipe
 from baselines.train.training_pairs import read_pairs
 from builders.add.cmedqa import read_cmedqa
 from builders.add.squad_files import read_squad
-from builders.check.release_report import test_release
+from builders.check.release_report import run_check
 from builders.core.database import open_database
 from builders.core.errors import InputError
 from builders.core.files import plain_folder, read_toml
@@ -256,7 +256,7 @@ def test_a_release_in_a_folder_with_any_name_is_read_itself(tmp_path: Path, name
         out = tmp_path / f"export of {folder.name}"
         export_set(release, "flagembedding", out)
         exported_files = {path.name: path.read_bytes() for path in out.rglob("*.jsonl")}
-        findings = [(finding.test, finding.where, finding.count) for finding in test_release(release).findings]
+        findings = [(finding.test, finding.where, finding.count) for finding in run_check(release).findings]
         outputs.append((exported_files, findings))
     assert outputs[0] == outputs[1]
 

@@ -15,7 +15,8 @@ from tiny_models import write_bert
 
 from baselines.retrieve.hub_models import model_commit
 from baselines.train import resume
-from baselines.train.recipe import names, read_recipe
+from baselines.train.recipe import read_recipe
+from baselines.train.recipe_files import recipe_names
 from baselines.train.train import train_model
 from builders.core.errors import InputError
 from builders.core.finished_outputs import record_path
@@ -103,7 +104,7 @@ def values_but_seed_and_name(name: str) -> dict[str, Any]:
 def test_every_recipe_has_one_for_machines_without_pretrained_weights() -> None:
     small_recipes = {"mlm-scratch", "static", "question-matching", "question-matching-cpu", "question-matching-scratch"}
     scratch_recipes = {f"{name}-scratch" for name in PAPER}
-    assert set(names()) == set(PAPER) | set(OFFICIAL) | scratch_recipes | small_recipes
+    assert set(recipe_names()) == set(PAPER) | set(OFFICIAL) | scratch_recipes | small_recipes
     assert read_recipe("mlm-scratch").model.start == "scratch"
     for name in PAPER:
         paper = read_recipe(name)
@@ -292,7 +293,7 @@ def test_from_python_the_result_is_the_checkpoint(world: World) -> None:
 
 def test_the_recipes_are_listed_with_a_sentence_each() -> None:
     lines = run("baselines", "train", "--list").stdout.splitlines()
-    assert [line.split()[0] for line in lines] == names()
+    assert [line.split()[0] for line in lines] == recipe_names()
     assert lines[0].split(maxsplit=1)[1].startswith("CE w/ BM25 Neg: the paper's first re-ranker (")
     assert "error: python -m baselines train: RECIPE and --list exclude each other" in (
         run("baselines", "train", "de-bm25-neg", "--list", code=2).stderr

@@ -211,7 +211,7 @@ def test_workers_change_not_a_byte(small: Path, tmp_path: Path, workers: int, mo
     monkeypatch.setattr(layout, "ROWS_PER_SHARD", 2)
     build_from_raw(sources, tmp_path / "plain", options)
     monkeypatch.setattr("builders.release.build._SMALL_INPUT_BYTES", 0)
-    monkeypatch.setattr(blocks.read_blocks, "__defaults__", (64, ()))  # so that the shared passage is in several blocks
+    monkeypatch.setattr(blocks.read_blocks, "__defaults__", (64,))  # so that the shared passage is in several blocks
     build_from_raw(sources, tmp_path / "blocks", options, workers)
     assert tree(tmp_path / "plain") == tree(tmp_path / "blocks")
     release = open_release(tmp_path / "blocks")

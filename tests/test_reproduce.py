@@ -14,7 +14,7 @@ from baselines.reproduce.paper_tables import select_pool
 from baselines.reproduce.select_rows import rows_of
 from baselines.reproduce.step_settings import read_settings
 from baselines.reproduce.steps import Step, Steps
-from baselines.train.recipe import names
+from baselines.train.recipe_files import recipe_names
 from builders.annotate.pool import read_pool
 from builders.core.options import check_value
 from builders.core.parser import parse_words
@@ -98,7 +98,7 @@ def test_a_plan_trains_every_recipe_of_its_rows(tmp_path: Path, scratch: bool, p
     commands = steps_of(tmp_path, *words)
     trained = {command[2].removesuffix("-scratch") for command in commands if command[1] == "train"}
     assert ("mlm" in trained) == scratch
-    recipes = {name.removesuffix("-scratch") for name in names() if name.endswith("-scratch") == scratch}
+    recipes = {name.removesuffix("-scratch") for name in recipe_names() if name.endswith("-scratch") == scratch}
     # Recipes of other tasks, and those of the pool except the first, which is a row of the tables, too.
     not_in_tables = {name for name in recipes if name.startswith(("question-matching", "static"))} | set(POOL[1:])
     expected = set(POOL) if pool else recipes - not_in_tables

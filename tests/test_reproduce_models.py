@@ -24,7 +24,7 @@ from tiny_families import ERNIE, MBERT, publish, publish_all, write_ernie, write
 from baselines.reproduce.run_steps import run_step
 from baselines.reproduce.select_rows import rows_of
 from baselines.reproduce.steps import Step, Steps
-from baselines.train.recipe import names
+from baselines.train.recipe_files import recipe_names
 from builders.core.errors import log
 
 
@@ -69,7 +69,7 @@ def test_every_row_runs_from_the_hub_names_of_its_recipes(world: World, first: D
     with_similar = world.training("ce-bm25-neg-similar")["counts"]
     assert with_similar["queries"] == world.training("ce-bm25-neg")["counts"]["queries"] + 1
     not_in_tables = ("question-matching", "static", "ce-pool", "de-bert", "de-roberta", "de-macbert")
-    for recipe in names():
+    for recipe in recipe_names():
         if recipe.startswith(not_in_tables) or recipe.endswith("-scratch"):
             continue
         training = world.training(recipe)

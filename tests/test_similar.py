@@ -17,7 +17,7 @@ from conftest import Once
 from releases import TEXTS, make_release, md5, tables
 from whole_release import Rows, make_whole
 
-from builders.check.release_report import test_release
+from builders.check.release_report import run_check
 from builders.core.errors import UsageError
 from builders.core.results import Report
 from builders.similar.find_similar import find_similar
@@ -105,7 +105,7 @@ def test_the_new_release_passes_every_test_of_check(release_with: Release, tmp_p
     scores = _scores(tmp_path / "run", (PHONE, "北京冬天冷吗", 0.9))  # this question has a translation
     assert "北京冬天冷吗" in [row["query_zh"] for row in _rows(release, "crosslingual", "train")]
     run("builders", "similar", "--release", release, "--scores", scores, "--threshold", 0.5, "--out", out)
-    assert not test_release(open_release(out)).errors
+    assert not run_check(open_release(out)).errors
     assert "北京冬天冷吗" not in [row["query_zh"] for row in _rows(out, "crosslingual", "train")]
 
 
@@ -118,7 +118,7 @@ def test_a_second_removal_adds_to_the_first(release_with: Release, tmp_path: Pat
     assert (counts["removed"], counts["duplicated"]) == (2, 2)
     assert _questions(out, "train-similar", "train") == [PUNCTUATED, PARAPHRASE]
     assert _questions(out, "duplicated", "dev") == [TICKETS, PHONE]
-    assert not test_release(open_release(out)).errors
+    assert not run_check(open_release(out)).errors
 
 
 def test_removed_questions_get_joined_rows_even_if_the_release_has_none(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from transformers.utils.logging import enable_progress_bar, is_progress_bar_enab
 from baselines.core.settings import ModelSettings
 from baselines.retrieve.devices import work_of
 from baselines.retrieve.models import expect_weights, open_encoder
-from baselines.retrieve.vector_index import MANIFEST, Index, open_retriever
+from baselines.retrieve.vector_index import MANIFEST, VectorIndex, open_retriever
 from baselines.train.recipe import read_recipe
 from baselines.train.trained_models import dual_encoder
 from builders.core.errors import InputError
@@ -74,12 +74,12 @@ def release(tmp_path: Path) -> Release:
     return open_release(tmp_path / "release")
 
 
-def build_index(model: Path, release: Release, out: Path) -> Index:
+def build_index(model: Path, release: Release, out: Path) -> VectorIndex:
     """Write the index of the release's passages to ``out``, or open the index that is there."""
     return open_retriever(ModelSettings(str(model)), work_of("cpu", "fp32")).index(release, "corpus", out)
 
 
-def wait_for_waiting(call: "Future[Index]", caplog: pytest.LogCaptureFixture) -> None:
+def wait_for_waiting(call: "Future[VectorIndex]", caplog: pytest.LogCaptureFixture) -> None:
     """Return when ``call`` waits for the lock of its index."""
     # getMessage, because another thread adds a record before it formats the record's attribute ``message``.
     while not any(record.getMessage().startswith("waiting for another process") for record in caplog.records):

@@ -96,7 +96,8 @@ def test_an_empty_answer_stays_empty_and_is_asked_again(translate: Translate, ta
 
 def test_a_refused_request_keeps_the_earlier_answers(translate: Translate, table: Path) -> None:
     with Chat(lambda prompt: 400) as server:
-        assert translate(server.url, code=1).error.startswith(f"{server.url}: answered 400")
+        # One request at a time, so that none is on its way afterwards.
+        assert translate(server.url, "--parallel", 1, code=1).error.startswith(f"{server.url}: answered 400")
         assert names(table.parent) == ["release"]  # nothing was answered
         server.asked.clear()
         server.answer = lambda prompt: 400 if len(server.asked) > 3 else knows(prompt)

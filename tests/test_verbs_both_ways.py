@@ -42,8 +42,9 @@ VERBS = dict(functions())
 CALL_NAMES = [f"{number} {call.command}" for number, call in enumerate(CALLS)]
 # Durations, speeds and dates, which differ between two calls of the same verb: in JSON, in texts and in model cards.
 VARYING = re.compile(
-    r'(?<="seconds":)[-+.e0-9 ]+|(?<="rows_per_second":)[-+.e0-9 ]+|(?<="time":)"[^"]*"'
-    r"|(?<= )[0-9.]+(?= s\b)|(?<=\| seconds \| )[0-9.]+",
+    r'(?<="seconds":)[-+.e0-9 ]+|(?<="rows_per_second":)[-+.e0-9 ]+|(?<="texts_per_second":)[-+.e0-9 ]+'
+    r'|(?<="p[0-9][0-9]_ms":)[-+.e0-9 ]+|(?<="time":)"[^"]*"'
+    r"|(?<= )[0-9.]+(?= s\b)|(?<=\| seconds \| )[0-9.]+|(?<= )[0-9.,]+(?= (?:ms|passages/s|queries/s|pairs/s)\b)",
     re.MULTILINE,
 )
 

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from releases import md5, tables
 
-from builders.check.release_report import test_release
+from builders.check.release_report import run_check
 from builders.core.files import write_text
 from builders.store.draft import draft_release
 from builders.store.layout import schema_of
@@ -78,7 +78,7 @@ def make_whole(path: Path, change: Callable[[Rows], Any] | None = None, verb: st
         for (config, split), content in rows.items():
             draft.write(config, split, [pa.Table.from_pylist(content, schema_of(config))])
     # First the figures, then the card and the manifest, which depend on them.
-    stats = test_release(open_release(path)).figures.stats
+    stats = run_check(open_release(path)).figures.stats
     with draft_release(path, build, open_release(path)) as draft:
         draft.stats |= stats
     _rewrite_manifest(path, [Build(**build)])

@@ -1,4 +1,4 @@
-"""Explain figures: failed queries, holes, near-duplicates and stages.
+"""Explain figures: failed queries, holes, duplicates, stages.
 
 `draw` draws the errors of a run as the paper does, for people who sort the errors into categories (Section 3.5).
 `tally` prints the share of each category in people's answers next to Table 10.

@@ -238,7 +238,7 @@ def report_stages(
     top_k: Annotated[AtLeastOne, Placeholder("K")] = STAGE_DEPTH,
     list: Annotated[Path, Placeholder("FILE")] | None = None,
 ) -> Report:
-    """Divide the failed queries of a two-stage search by the stage that failed.
+    """Divide the failed queries of two stages by what went wrong.
 
     A query fails if none of RUN2's 10 best passages is positive. The first stage never found a positive, at any rank of
     RUN1, or the second stage ranked the positives of RUN1 too low, or it threw them out. The step prints the number of

@@ -41,13 +41,12 @@ def evaluate_runs(
 ) -> Report:
     """Measure runs by the official measures and by usual measures.
 
-    A run is a file in one of many formats (docs/evaluate.md), or a log of `show --serve --log`, of which the first
-    search of each question counts. The first table has the official keys with 95 % intervals over queries. recall@k is
-    a hit rate: the share of queries with a positive in the top k. The second table has measures of ir-measures. R@k is
-    the share of all positives in the top k. Text and Markdown have percentages, JSON and CSV have fractions.
+    The first table has the official keys with 95 % intervals over queries. recall@k is a hit rate: the share of queries
+    with a positive in the top k. The second table has measures of ir-measures. R@k is the share of all positives in the
+    top k. Text and Markdown have percentages, JSON and CSV have fractions.
 
-    docs/evaluate.md describes measures, ties, configs, and submissions for the test split. `errors holes` and `errors
-    duplicates` measure the effect of unjudged passages and of near-duplicates.
+    docs/evaluate.md describes formats of runs, logs of `show --serve`, measures, ties, configs, and submissions for the
+    test split. `errors holes` and `errors duplicates` measure the effect of unjudged passages and of near-duplicates.
 
     Args:
         release: release with the reference judgments

@@ -10,7 +10,7 @@ from builders.store.release_options import RunPath
 
 TESTS = ("t", "randomisation")  # significance tests; the first is the default
 TEST_RESAMPLES = 9_999  # 10,000 with the observed sample
-RUN_HELP = "TREC run or official predictions (JSON)"
+RUN_HELP = "run: TREC, JSON, TSV or Parquet (docs/evaluate.md)"
 
 RunPaths = Annotated[Sequence[RunPath], Use.POSITIONAL, Help(RUN_HELP)]
 QrelsFile = Annotated[Path, Placeholder("FILE"), Help("TREC qrels, BEIR's TSV or an official dev.json")]

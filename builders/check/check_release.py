@@ -46,14 +46,14 @@ def check_release(
         python -m builders check --release dureader_retrieval --format json --accept ids-not-md5
     """
     from builders.check.histograms import draw_histograms
-    from builders.check.release_report import test_release
+    from builders.check.release_report import run_check
     from builders.check.report_tables import tables_of
     from builders.core.files import check_file, write_bytes, write_text
     from builders.store.reader import open_release
 
     if figures:  # a folder that cannot be written is an error before the tests, which take minutes
         check_file(figures / "stats.json")
-    outcome = test_release(open_release(release), frozenset(accept))
+    outcome = run_check(open_release(release), frozenset(accept))
     if figures:
         histograms = draw_histograms(outcome.figures.lengths, outcome.figures.positives)
         for name, image in histograms.items():

@@ -98,7 +98,7 @@ def _describe(finding: Finding) -> str:
     return line
 
 
-def test_release(release: Release, accepted: frozenset[str] = frozenset()) -> CheckedRelease:
+def run_check(release: Release, accepted: frozenset[str] = frozenset()) -> CheckedRelease:
     """Test a release. ``accepted`` are names of tests whose errors count as warnings."""
     findings = check_files(release)
     # The rows of a config with a wrong file are not tested, because the file could be the cause of their faults.

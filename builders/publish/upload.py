@@ -6,7 +6,7 @@ from typing import Any
 
 from builders.check.count import ReleaseFigures
 from builders.check.histograms import draw_histograms
-from builders.check.release_report import test_release, unlisted_files
+from builders.check.release_report import run_check, unlisted_files
 from builders.core.cache import describe_file
 from builders.core.errors import InputError
 from builders.core.files import sha256_of, temporary_folder, write_bytes, write_text
@@ -57,7 +57,7 @@ def upload_release(
     refuse_outer_links(release)
 
     # Refuse a release that fails a test.
-    report = test_release(release, frozenset(accepted_tests))
+    report = run_check(release, frozenset(accepted_tests))
     if report.errors:
         error = report.errors[0]
         raise InputError(

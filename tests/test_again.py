@@ -641,7 +641,7 @@ NEUTRAL = {
     "bm25": {"threads", "index", "address", "ca_certs", "queries_file"},
     "mine": {"tokenizers"},
     "encode": {"tokenizers", *REQUESTS},
-    "search": {"engine", "queries_file", "rescore_with"},
+    "search": {"engine", "queries_file"},
     "rerank": {"tokenizers", "queries_file", *REQUESTS},
     "run": {"tokenizers", "index", "queries_file", *REQUESTS},
 }

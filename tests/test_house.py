@@ -182,7 +182,7 @@ def test_json_of_others_is_decoded_in_one_place() -> None:
 
 
 def test_every_rule_stands_where_contributing_says() -> None:
-    """Each row of the table of rules names modules with functions: `core/files.py`: `new_file`, `write_text`."""
+    """Each row of the table names functions, classes or constants: `builders/core/files.py`: `new_file`, `FOLDER`."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     section = text.split("## The rules", 1)[1].split("##", 1)[0]
     rows = [line for line in section.splitlines() if line.startswith("|")][2:]  # without the two lines of the heading
@@ -193,7 +193,7 @@ def test_every_rule_stands_where_contributing_says() -> None:
         for path, names in references:
             module = importlib.import_module(path.removesuffix(".py").replace("/", "."))
             for name in re.findall(r"`([\w.]+)`", names):
-                operator.attrgetter(name)(module)
+                operator.attrgetter(name)(module)  # AttributeError if the module lacks the name
 
 
 def test_the_page_of_the_tests_lists_every_file() -> None:

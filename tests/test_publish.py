@@ -98,8 +98,8 @@ def test_what_is_published_is_a_release_that_passes_check(hub: Hub, publish: Pub
     assert len(hub.repos["dataset", REPO].commits) == 2
 
 
-def test_a_lost_answer_or_anothers_commit_leaves_one_commit(hub: Hub, publish: Publish) -> None:
-    repo = hub.create(REPO)
+def test_a_refused_commit_leaves_nothing_and_a_lost_answer_makes_no_second_commit(hub: Hub, publish: Publish) -> None:
+    repo = hub.create(REPO)  # with the hub's first commit
     # The hub answers 412 if another commit was made since the files were listed.
     hub.fail("POST", "/commit/", 412, times=1)
     error_line = error_of(publish(code=1))
@@ -109,6 +109,7 @@ def test_a_lost_answer_or_anothers_commit_leaves_one_commit(hub: Hub, publish: P
     # The commit is made, but its answer is lost.
     hub.fail("POST", "/commit/", "lose", times=1)
     assert "cannot be reached, or broke the connection" in error_of(publish(code=1))
+    # The release is already there, so nothing is committed again.
     publish()
     assert len(repo.commits) == 2
 

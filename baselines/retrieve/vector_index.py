@@ -356,20 +356,22 @@ class Retriever(abc.ABC):
         return scorer.scores(groups), new_count
 
     def open_scorer(
-        self, release: Release, config: str, index_folder: Path, passage_ids: Iterable[Sequence[str]]
+        self, release: Release, config: str, index_folder: Path, id_groups: Iterable[Sequence[str]]
     ) -> tuple["PassageScorer", int]:
-        """Encode the passages that no index has. Return (scorer of these passages, number of passages encoded now).
+        """Open a scorer of the passages ``id_groups``, and return it with the number of passages encoded now.
 
-        The arguments are those of :meth:`scores`.
+        ``id_groups`` has the passage ids of each group. Only passages that no index has are encoded. The other
+        arguments are those of :meth:`scores`.
         """
         _expect_full_embeddings(index_folder)
         # Find the passages that no index has, and encode these passages.
         passages = open_passages(release, config)
-        all_passage_ids = list(itertools.chain.from_iterable(passage_ids))
+        all_passage_ids = list(itertools.chain.from_iterable(id_groups))
         wanted_rows = np.unique(np.asarray(passages.rows(all_passage_ids), np.int64))
         parts_folder = _parts_of(index_folder)
         index_folders = [index_folder, *sorted(parts_folder.glob("*"))]
         parts = [(index, _rows_of(index)) for index in self._intact_indexes(index_folders, release, config)]
+        # -1 is the row of an unknown id, which is never encoded.
         stored_rows = np.concatenate([[-1], *(rows for _, rows in parts)])
         new_rows = np.setdiff1d(wanted_rows, stored_rows)
         if len(new_rows):

@@ -30,7 +30,10 @@ def _without_marks(word: str) -> str:
 
 
 def _spellings(words: set[str], text: str) -> set[str]:
-    """Return the words, all in lower case, as a text writes them."""
+    """Return the spellings of some words in a text, in lower case, for example full-width ｉｐｈｏｎｅ for iphone.
+
+    ``words`` are in NFKC and lower case, and occur in the text.
+    """
     normalised = unicodedata.normalize("NFKC", text)
     if normalised == text:
         return words

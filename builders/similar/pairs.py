@@ -52,19 +52,19 @@ class Names(NamedTuple):
     passages: Sequence[str] = PASSAGES
     either: Sequence[str] = EITHER
 
-    def of(self, row_names: Collection[str], pairs_path: Path, line: int | None = None) -> list[str]:
+    def of(self, row_keys: Collection[str], pairs_path: Path, line: int | None = None) -> list[str]:
         """Return the names of a row that belong to ``questions`` or ``passages``. Without one, try ``either``.
 
         Raises :class:`InputError` if the row has none of the names.
         """
-        names_with_role = [name for name in row_names if name in self.questions or name in self.passages]
+        names_with_role = [name for name in row_keys if name in self.questions or name in self.passages]
         if names_with_role:
             return names_with_role
-        names_without_role = [name for name in row_names if name in self.either]
+        names_without_role = [name for name in row_keys if name in self.either]
         if names_without_role:
             return names_without_role
         expected_names = ", ".join([*self.questions, *self.passages, *self.either])
-        problem = f"expected one of {expected_names}, found {', '.join(row_names) or 'nothing'}"
+        problem = f"expected one of {expected_names}, found {', '.join(row_keys) or 'nothing'}"
         raise InputError(f"{problem}; set other names with --question and --positive", path=pairs_path, line=line)
 
 
@@ -76,26 +76,26 @@ def names_of(question: Sequence[str], positive: Sequence[str]) -> Names:
 
 
 def read_pairs(pairs_path: Path, names: Names) -> Iterator[Pair]:
-    """Yield the rows of a file.
+    """Yield a pair for each row of a file.
 
     Raises :class:`InputError` with file and line if the file is neither JSON lines nor Parquet, if a row has no key of
     ``names``, or if a value is not a text, an object with a text, or a list.
     """
     rows = _read_parquet(pairs_path, names) if is_parquet(pairs_path) else _read_lines(pairs_path)
     for line, row in rows:
-        row_names = names
+        expected_names = names
         if isinstance(row, list):  # a question, a passage, then negatives
             row = {"query": row[:1], "pos": row[1:2]}
-            row_names = Names()
+            expected_names = Names()
         if not isinstance(row, dict):  # a number or a text, for example
             raise InputError("expected an object or a list of texts", path=pairs_path, line=line)
         pair = Pair(line, [], [])
-        for name in row_names.of(row, pairs_path, line):
+        for name in expected_names.of(row, pairs_path, line):
             texts = list(_read_texts(row[name], name, pairs_path, line))
             # A text of ``either`` goes into both lists.
-            if name not in row_names.passages:
+            if name not in expected_names.passages:
                 pair.questions.extend(texts)
-            if name not in row_names.questions:
+            if name not in expected_names.questions:
                 pair.passages.extend(texts)
         yield pair
 

@@ -116,10 +116,10 @@ class Place:
             time.sleep(0.01)
         begin = time.monotonic()
         stderr = process.stderr.read().decode()  # before wait(), because a full pipe stops the command
-        self.ended(process.wait(), stderr)
+        self.expect_success(process.wait(), stderr)
         return time.monotonic() - begin
 
-    def ended(self, code: int, stderr: str) -> None:
+    def expect_success(self, code: int, stderr: str) -> None:
         """Fail if the command failed with another error than ``refused``."""
         assert code == 0 or (self.verb.refused and self.verb.refused in stderr), stderr
 
@@ -170,11 +170,11 @@ def killed_and_given_again(verb: Verb, input_folder: Path, folder: Path, name: s
         place = Place(folder / "killed", verb, input_folder, server_of_killed)
         kill_at_random(place, seconds, KILLS, random.Random(f"kill {name}"))
         place.end()
-        same_in_the_end(place, undisturbed, KILLS)
+        expect_same_end(place, undisturbed, KILLS)
         return f"{name}: {KILLS} kills, the same {len(undisturbed.result())} files, nothing left"
 
 
-def same_in_the_end(place: Place, undisturbed: Place, kills: int) -> None:
+def expect_same_end(place: Place, undisturbed: Place, kills: int) -> None:
     """Fail if the killed command has another output, left other files, or repeated too many requests."""
     expected_files = undisturbed.result()
     assert expected_files

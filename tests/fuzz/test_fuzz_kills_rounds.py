@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from annotating import ANNA, BEN, CARL, annotate, export_of, fill, judge, make_pool, read_table, truth, wrong_in
 from fuzzing import CASES
-from killing import Place, Verb, content, same_in_the_end
+from killing import Place, Verb, content, expect_same_end
 from loaded import ANNOTATION, Loaded
 from loopback import Chat
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
@@ -187,14 +187,14 @@ def forks() -> Iterator[Loaded]:
 
 
 @pytest.mark.parametrize("name", VERBS)
-def test_a_step_that_was_killed_at_any_point_ends_the_same(
+def test_a_step_that_was_killed_at_a_random_point_ends_the_same(
     name: str, inputs: Path, forks: Loaded, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     verb = VERBS[name]
     with verb.serve(inputs) as server, verb.serve(inputs) as server_of_killed:
         undisturbed = Place(tmp_path / "whole", verb, inputs, server)
         done = forks.run(*undisturbed.words, code=None, at=0, **undisturbed.environment)
-        undisturbed.ended(done.code, done.stderr)
+        undisturbed.expect_success(done.code, done.stderr)
         # The last line of an undisturbed step is the number of its points.
         point_count = int(done.stderr.rpartition("\n")[2])
         rng = random.Random(f"points {name}")
@@ -205,6 +205,6 @@ def test_a_step_that_was_killed_at_any_point_ends_the_same(
             place.forget()
             forks.run(*place.words, code=None, at=point, **place.environment)
             resumed = forks.run(*place.words, code=None, **place.environment)
-            place.ended(resumed.code, f"point {point}: {resumed.stderr}")
-            same_in_the_end(place, undisturbed, 1)
+            place.expect_success(resumed.code, f"point {point}: {resumed.stderr}")
+            expect_same_end(place, undisturbed, 1)
     record_property("fuzz", f"{name}: killed at {len(points)} of {point_count} points")

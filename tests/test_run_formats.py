@@ -40,6 +40,7 @@ def write(tmp_path: Path, content: str | bytes, name: str = "some.run") -> Path:
         "q\tb\t2\t2.5\nq\ta\t1\t3\r\n\nq\tc\t3\t2.5\nr\tb\t1\t-1\n",
         "q Q0 b 2 2.5 t\nq Q0 a 1 3 t\nq\tQ0\tc\t3\t2.5\tt\nr Q0 b 1 -1 t\n",
     ],
+    ids=["BEIR", "BEIR with BOM", "gzipped", "mteb", "mteb, one level", "mteb, two splits", "MS MARCO", "TREC"],
 )
 def test_the_hits_are_read_whatever_the_name(tmp_path: Path, content: str | bytes) -> None:
     hits = read_run(write(tmp_path, content)).hits

@@ -67,6 +67,12 @@ def test_secrets_of_the_environment_are_recognised_in_every_form(monkeypatch: py
     assert quote_reply(f"aaaaaaaaaa {KEY}", 24) == "aaaaaaaaaa [redacted]"
 
 
+def test_the_current_folder_is_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PWD", "/home/anna/dureader")  # as a shell sets it
+    monkeypatch.setenv("DB_PWD", "open-sesame-1234")
+    assert redact("/home/anna/dureader/out: open-sesame-1234") == "/home/anna/dureader/out: [redacted]"
+
+
 def test_addresses_in_files_have_no_credentials() -> None:
     assert without_credentials("https://me:pw@host:8/v1?api_key=abc") == "https://host:8/v1"
     assert without_credentials("http://host/v1/a@b") == "http://host/v1/a@b"

@@ -20,6 +20,7 @@ MARK = "[redacted]"
 _SHORTEST_SECRET = 6
 _SECRET_ENDING = r"(?:key|token|secret|password|passwd|pwd|signature|sig|credentials?|authorization)"
 _SECRET_VARIABLE = re.compile(rf"(?:^|_)(?:API)?{_SECRET_ENDING}$", re.IGNORECASE)
+_FOLDER_VARIABLES = ("PWD", "OLDPWD")  # a shell's current folder, although PWD also abbreviates "password"
 _ADDRESS_VARIABLE = re.compile(r"(?:URL|ENDPOINT|PROXY)$", re.IGNORECASE)
 _SECRET_PARAMETER = re.compile(rf"[?&;][\w.-]*{_SECRET_ENDING}=", re.IGNORECASE)
 
@@ -119,7 +120,7 @@ def _escape_for_json(text: str) -> str:
 
 def _secrets_of_environment() -> Iterator[str]:
     for name, value in os.environ.items():
-        if _SECRET_VARIABLE.search(name):
+        if _SECRET_VARIABLE.search(name) and name not in _FOLDER_VARIABLES:
             yield value.strip()
         # A variable such as HTTPS_PROXY has a password inside of an address.
         if _ADDRESS_VARIABLE.search(name):

@@ -193,7 +193,7 @@ def test_reciprocal_ranks_add_up(tmp_path: Path, two_runs: list[Path]) -> None:
     expected_scores = [1 / 62 + 1 / 61, 1 / 61 + 1 / 63, 1 / 62, 1 / 63]
     assert [score for _, score in fused_hits["q1"]] == pytest.approx(expected_scores)
     assert fused_hits["q2"] == [("a", 1 / 61)]
-    fuse(reversed(two_runs), "--out", tmp_path / "g.run", "--top-k", "2")
+    fuse(two_runs[::-1], "--out", tmp_path / "g.run", "--top-k", "2")
     assert read_run(tmp_path / "g.run").hits["q1"] == fused_hits["q1"][:2]
 
 

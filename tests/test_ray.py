@@ -21,7 +21,7 @@ from builders.core.jobs import WorkerDied
 from builders.core.jobs_ray import RayEngine
 from builders.release import rows as raw
 from builders.release.build import build_from_raw
-from builders.sources import lines as blocks
+from builders.sources import lines as source_lines
 from builders.store import layout
 from builders.text.span_options import SpanOptions
 
@@ -75,7 +75,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks.read_blocks, "__defaults__", (32 << 10, ()))
+    monkeypatch.setattr(source_lines, "BLOCK_BYTES", 32 << 10)
     monkeypatch.setattr(layout, "ROWS_PER_SHARD", 80)
 
 

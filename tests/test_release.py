@@ -27,7 +27,7 @@ from builders.release.build import build_from_raw
 from builders.release.build_release import build_release
 from builders.release.label import label_rows
 from builders.release.paragraphs import cut_passages
-from builders.sources import lines as blocks
+from builders.sources import lines as source_lines
 from builders.store import layout
 from builders.store.reader import open_release
 from builders.store.written_release import WrittenRelease
@@ -184,7 +184,7 @@ def test_the_count_of_positive_paragraphs_on_the_real_rows(shared_data: Path) ->
     """Compare with an independent count: 993 positives on characters, 997 on the words of the rows."""
     for unit, expected_count in (("char", 993), ("word", 997)):
         positive_count = 0
-        for block in blocks.read_blocks(raw.find_sources([shared_data / "dureader-2.0-demo"])):
+        for block in source_lines.read_blocks(raw.find_sources([shared_data / "dureader-2.0-demo"])):
             rows = [row for _, row in raw.parse_rows(block, segmented=unit == "word")]
             positive_count += int(label_rows(rows, SpanOptions(unit=unit)).sum())
         assert positive_count == expected_count
@@ -211,7 +211,7 @@ def test_workers_change_not_a_byte(small: Path, tmp_path: Path, workers: int, mo
     monkeypatch.setattr(layout, "ROWS_PER_SHARD", 2)
     build_from_raw(sources, tmp_path / "plain", options)
     monkeypatch.setattr("builders.release.build._SMALL_INPUT_BYTES", 0)
-    monkeypatch.setattr(blocks.read_blocks, "__defaults__", (64,))  # so that the shared passage is in several blocks
+    monkeypatch.setattr(source_lines, "BLOCK_BYTES", 64)  # so that the shared passage is in several blocks
     build_from_raw(sources, tmp_path / "blocks", options, workers)
     assert tree(tmp_path / "plain") == tree(tmp_path / "blocks")
     release = open_release(tmp_path / "blocks")

@@ -24,16 +24,16 @@ class Block:
     data: bytes
 
 
-def read_blocks(sources: Sequence[Source], block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
+def read_blocks(sources: Sequence[Source], block_bytes: int | None = None) -> Iterator[Block]:
     """Yield the blocks of all sources.
 
-    One block is in memory at a time, or one line that is longer than a block. Raises :class:`InputError` for an
-    unreadable, damaged or blank file.
+    One block is in memory at a time, or one line that is longer than a block. ``block_bytes`` is
+    :data:`BLOCK_BYTES` by default. Raises :class:`InputError` for an unreadable, damaged or blank file.
     """
     # An interrupted build knows its finished blocks by number.
     block_number = 0
     for source in sources:
-        for start, block_data in _blocks_of(source, block_bytes):
+        for start, block_data in _blocks_of(source, block_bytes or BLOCK_BYTES):
             yield Block(block_number, source, start, block_data)
             block_number += 1
 

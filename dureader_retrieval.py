@@ -149,6 +149,11 @@ COLUMNS: dict[str, dict[str, Any]] = {
         "negative_passages": [{"docid": _TEXT, "title": _TEXT, "text": _TEXT}],
         "query_zh": _TEXT,
     },
+    "stress-queries": {
+        "_id": _TEXT,
+        "text": _TEXT,
+        "original_id": _TEXT,
+    },
     "answers": {
         "query_id": _TEXT,
         "answers": [_TEXT],
@@ -241,6 +246,41 @@ CONFIGS: dict[str, Declaration] = {
         splits=("train", "dev", "test"),
         description="English queries with their Chinese passages",
     ),
+    "stress-traditional-queries": Declaration(
+        columns="stress-queries",
+        splits=("dev", "test"),
+        description="Development and test queries in traditional characters",
+    ),
+    "stress-homophone-queries": Declaration(
+        columns="stress-queries",
+        splits=("dev", "test"),
+        description="Development and test queries with a wrong character of the same pronunciation",
+    ),
+    "stress-swap-queries": Declaration(
+        columns="stress-queries",
+        splits=("dev", "test"),
+        description="Development and test queries with two characters swapped",
+    ),
+    "stress-drop-queries": Declaration(
+        columns="stress-queries",
+        splits=("dev", "test"),
+        description="Development and test queries with a character missing",
+    ),
+    "stress-repeat-queries": Declaration(
+        columns="stress-queries",
+        splits=("dev", "test"),
+        description="Development and test queries with a character repeated",
+    ),
+    "stress-full-width-queries": Declaration(
+        columns="stress-queries",
+        splits=("dev", "test"),
+        description="Development and test queries with full-width letters, digits and signs",
+    ),
+    "stress-pinyin-word-queries": Declaration(
+        columns="stress-queries",
+        splits=("dev", "test"),
+        description="Development and test queries with a word in pinyin",
+    ),
     "train-similar": Declaration(
         columns="joined",
         splits=("train",),
@@ -305,6 +345,13 @@ _SET_ORIGINS = {
         "make it from a table of the questions in English by `python -m builders add crosslingual --source FILE "
         "--release DIR --out DIR`"
     ),
+    "stress-traditional": "make it by `python -m builders add stress --kind traditional --release DIR --out DIR`",
+    "stress-homophone": "make it by `python -m builders add stress --kind homophone --release DIR --out DIR`",
+    "stress-swap": "make it by `python -m builders add stress --kind swap --release DIR --out DIR`",
+    "stress-drop": "make it by `python -m builders add stress --kind drop --release DIR --out DIR`",
+    "stress-repeat": "make it by `python -m builders add stress --kind repeat --release DIR --out DIR`",
+    "stress-full-width": "make it by `python -m builders add stress --kind full-width --release DIR --out DIR`",
+    "stress-pinyin-word": "make it by `python -m builders add stress --kind pinyin-word --release DIR --out DIR`",
 }
 # End of the generated lines.
 

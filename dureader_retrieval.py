@@ -728,7 +728,7 @@ def _read_manifest(folder: str, config_name: str) -> dict[str, list[Shard]]:
         present_configs = ", ".join(sorted({name for name, _ in filled_splits})) or "nothing"
         # A config that is not from the archive can be added to the release.
         is_from_archive = config_name in _ARCHIVED or config_name == "test"
-        advice = _RELEASE_ADVICE if is_from_archive else _ORIGINS[_first_word(config_name)]
+        advice = _RELEASE_ADVICE if is_from_archive else _ORIGINS[_origin_key(config_name)]
         problem = f"this release has no rows of config {config_name!r}; it has {present_configs}; {advice}"
         raise ReleaseError(f"{folder}: {problem}")
     return _add_all_queries(config_name, splits)
@@ -881,7 +881,11 @@ def _local_files(url: str) -> _LocalFiles:
     return _LocalFiles(archive=archive_path, part=f"{archive_path}.part", note=f"{archive_path}.json")
 
 
-def _first_word(config_name: str) -> str:
+def _origin_key(config_name: str) -> str:
+    """Return the key of a config in ``_ORIGINS``: its set, for example stress-swap, or else its first word."""
+    for set_name in _SET_ORIGINS:
+        if config_name == set_name or config_name.startswith(f"{set_name}-"):
+            return set_name
     return config_name.partition("-")[0]
 
 
@@ -890,7 +894,7 @@ def describe_missing(config_name: str, split: str | None = None) -> str:
     missing_part = f"config {config_name!r}"
     if split is not None:
         missing_part = f"split {split!r} of {missing_part}"
-    origin = _ORIGINS[split or _first_word(config_name)]
+    origin = _ORIGINS[split or _origin_key(config_name)]
     return f"the published archive lacks {missing_part}; {origin}; then pass data_dir=DIR"
 
 

@@ -97,7 +97,7 @@ def build_stress(
         "splits": sorted(texts_by_split),
         "seed": seed,
         "rules": settings["version"],
-        "libraries": describe_libraries(kinds),
+        "libraries": ", ".join(f"{name} {number}" for name, number in describe_libraries(kinds).items()),
     }
     # Texts that a perturbed query must not have. Training questions count, too: a model may have learned them.
     query_texts: set[str] = set()
@@ -120,13 +120,15 @@ def build_stress(
                 figures[part_id(set_name, split)] = counts
                 table_rows.append((kind, split, *counts.values()))
                 if not rows:
-                    log.warning("the rule %s can change no query of %s", kind, split)
                     continue
                 taken_texts.update(text for _, text, _ in rows)
                 columns = [pa.array(values) for values in zip(*rows, strict=True)]
                 draft.write(SETS[set_name].queries, split, [pa.table(columns, schema=STRESS_QUERIES)])
         if not any(counts["queries"] for counts in figures.values()):
             raise InputError("no rule can change a query; expected Chinese questions", path=base.path)
+        for part, counts in figures.items():
+            if not counts["queries"]:
+                log.warning("%s: the rule can change no query, so the release lacks this split", part)
         draft.stats["stress"] = figures
     text = text_table(_COLUMNS, [tuple(map(str, row)) for row in table_rows])
     return Report(figures, f"{text}\nrelease: {out}", [Table(_COLUMNS, table_rows, text_columns=2)])

@@ -149,6 +149,11 @@ COLUMNS: dict[str, dict[str, Any]] = {
         "negative_passages": [{"docid": _TEXT, "title": _TEXT, "text": _TEXT}],
         "query_zh": _TEXT,
     },
+    "stress-queries": {
+        "_id": _TEXT,
+        "text": _TEXT,
+        "original_id": _TEXT,
+    },
     "answers": {
         "query_id": _TEXT,
         "answers": [_TEXT],
@@ -241,6 +246,41 @@ CONFIGS: dict[str, Declaration] = {
         splits=("train", "dev", "test"),
         description="English queries with their Chinese passages",
     ),
+    "stress-traditional-queries": Declaration(
+        columns="stress-queries",
+        splits=("dev", "test"),
+        description="Development and test queries in traditional characters",
+    ),
+    "stress-homophone-queries": Declaration(
+        columns="stress-queries",
+        splits=("dev", "test"),
+        description="Development and test queries with a wrong character of the same pronunciation",
+    ),
+    "stress-swap-queries": Declaration(
+        columns="stress-queries",
+        splits=("dev", "test"),
+        description="Development and test queries with two characters swapped",
+    ),
+    "stress-drop-queries": Declaration(
+        columns="stress-queries",
+        splits=("dev", "test"),
+        description="Development and test queries with a character missing",
+    ),
+    "stress-repeat-queries": Declaration(
+        columns="stress-queries",
+        splits=("dev", "test"),
+        description="Development and test queries with a character repeated",
+    ),
+    "stress-full-width-queries": Declaration(
+        columns="stress-queries",
+        splits=("dev", "test"),
+        description="Development and test queries with full-width letters, digits and signs",
+    ),
+    "stress-pinyin-word-queries": Declaration(
+        columns="stress-queries",
+        splits=("dev", "test"),
+        description="Development and test queries with a word in pinyin",
+    ),
     "train-similar": Declaration(
         columns="joined",
         splits=("train",),
@@ -305,6 +345,13 @@ _SET_ORIGINS = {
         "make it from a table of the questions in English by `python -m builders add crosslingual --source FILE "
         "--release DIR --out DIR`"
     ),
+    "stress-traditional": "make it by `python -m builders add stress --kind traditional --release DIR --out DIR`",
+    "stress-homophone": "make it by `python -m builders add stress --kind homophone --release DIR --out DIR`",
+    "stress-swap": "make it by `python -m builders add stress --kind swap --release DIR --out DIR`",
+    "stress-drop": "make it by `python -m builders add stress --kind drop --release DIR --out DIR`",
+    "stress-repeat": "make it by `python -m builders add stress --kind repeat --release DIR --out DIR`",
+    "stress-full-width": "make it by `python -m builders add stress --kind full-width --release DIR --out DIR`",
+    "stress-pinyin-word": "make it by `python -m builders add stress --kind pinyin-word --release DIR --out DIR`",
 }
 # End of the generated lines.
 
@@ -681,7 +728,7 @@ def _read_manifest(folder: str, config_name: str) -> dict[str, list[Shard]]:
         present_configs = ", ".join(sorted({name for name, _ in filled_splits})) or "nothing"
         # A config that is not from the archive can be added to the release.
         is_from_archive = config_name in _ARCHIVED or config_name == "test"
-        advice = _RELEASE_ADVICE if is_from_archive else _ORIGINS[_first_word(config_name)]
+        advice = _RELEASE_ADVICE if is_from_archive else _ORIGINS[_origin_key(config_name)]
         problem = f"this release has no rows of config {config_name!r}; it has {present_configs}; {advice}"
         raise ReleaseError(f"{folder}: {problem}")
     return _add_all_queries(config_name, splits)
@@ -834,7 +881,11 @@ def _local_files(url: str) -> _LocalFiles:
     return _LocalFiles(archive=archive_path, part=f"{archive_path}.part", note=f"{archive_path}.json")
 
 
-def _first_word(config_name: str) -> str:
+def _origin_key(config_name: str) -> str:
+    """Return the key of a config in ``_ORIGINS``: its set, for example stress-swap, or else its first word."""
+    for set_name in _SET_ORIGINS:
+        if config_name == set_name or config_name.startswith(f"{set_name}-"):
+            return set_name
     return config_name.partition("-")[0]
 
 
@@ -843,7 +894,7 @@ def describe_missing(config_name: str, split: str | None = None) -> str:
     missing_part = f"config {config_name!r}"
     if split is not None:
         missing_part = f"split {split!r} of {missing_part}"
-    origin = _ORIGINS[split or _first_word(config_name)]
+    origin = _ORIGINS[split or _origin_key(config_name)]
     return f"the published archive lacks {missing_part}; {origin}; then pass data_dir=DIR"
 
 

@@ -9,10 +9,10 @@
     dev = ir_datasets.load("dureader-retrieval/dev")
 
 The ids are ``dureader-retrieval`` (only passages), ``dureader-retrieval/train``, ``/dev`` and ``/test``. The same ids
-exist below ``/cmedqa``, ``/ccovid`` and ``/crosslingual`` (English queries, Chinese passages). Data are read and
-downloaded on first use. The source is the argument of :func:`register`, else the environment variable
-``DUREADER_RETRIEVAL_RELEASE``, else the original release's archive, which is downloaded once. All files are verified by
-``dureader_retrieval``.
+exist below ``/cmedqa``, ``/ccovid``, ``/crosslingual`` (English queries, Chinese passages) and ``/stress-KIND``
+(perturbed queries). Data are read and downloaded on first use. The source is the argument of :func:`register`, else the
+environment variable ``DUREADER_RETRIEVAL_RELEASE``, else the original release's archive, which is downloaded once. All
+files are verified by ``dureader_retrieval``.
 
 ``python -m dureader_retrieval_ir`` is the library's command line for these ids. The commands are ``list``, ``export``
 and ``lookup``.
@@ -40,12 +40,16 @@ _HUB_NAME = re.compile(r"([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
 
 
 class SetConfigs(NamedTuple):
-    """The configs of a set. With ``translated``, the queries are translations of the queries of the judgments."""
+    """The configs of a set. With ``translated``, the queries are English translations.
+
+    ``original_column`` is the column of the queries with the ids of the judgments. Empty: the queries' own ids.
+    """
 
     corpus: str
     queries: str
     qrels: str
     translated: bool
+    original_column: str
 
 
 # Set in an id -> configs of the set.
@@ -56,24 +60,77 @@ SETS = {
         queries="queries",
         qrels="qrels",
         translated=False,
+        original_column="",
     ),
     "cmedqa": SetConfigs(
         corpus="cmedqa-corpus",
         queries="cmedqa-queries",
         qrels="cmedqa-qrels",
         translated=False,
+        original_column="",
     ),
     "ccovid": SetConfigs(
         corpus="ccovid-corpus",
         queries="ccovid-queries",
         qrels="ccovid-qrels",
         translated=False,
+        original_column="",
     ),
     "crosslingual": SetConfigs(
         corpus="corpus",
         queries="crosslingual-queries",
         qrels="qrels",
         translated=True,
+        original_column="zh_id",
+    ),
+    "stress-traditional": SetConfigs(
+        corpus="corpus",
+        queries="stress-traditional-queries",
+        qrels="qrels",
+        translated=False,
+        original_column="original_id",
+    ),
+    "stress-homophone": SetConfigs(
+        corpus="corpus",
+        queries="stress-homophone-queries",
+        qrels="qrels",
+        translated=False,
+        original_column="original_id",
+    ),
+    "stress-swap": SetConfigs(
+        corpus="corpus",
+        queries="stress-swap-queries",
+        qrels="qrels",
+        translated=False,
+        original_column="original_id",
+    ),
+    "stress-drop": SetConfigs(
+        corpus="corpus",
+        queries="stress-drop-queries",
+        qrels="qrels",
+        translated=False,
+        original_column="original_id",
+    ),
+    "stress-repeat": SetConfigs(
+        corpus="corpus",
+        queries="stress-repeat-queries",
+        qrels="qrels",
+        translated=False,
+        original_column="original_id",
+    ),
+    "stress-full-width": SetConfigs(
+        corpus="corpus",
+        queries="stress-full-width-queries",
+        qrels="qrels",
+        translated=False,
+        original_column="original_id",
+    ),
+    "stress-pinyin-word": SetConfigs(
+        corpus="corpus",
+        queries="stress-pinyin-word-queries",
+        qrels="qrels",
+        translated=False,
+        original_column="original_id",
     ),
 }
 # End of the generated lines.
@@ -86,6 +143,17 @@ class TranslatedQuery(NamedTuple):
     query_id: str
     text: str
     zh_id: str
+
+    def default_text(self) -> str:
+        return self.text
+
+
+class PerturbedQuery(NamedTuple):
+    """A perturbed query. ``original_id`` is the id of the query as people asked it."""
+
+    query_id: str
+    text: str
+    original_id: str
 
     def default_text(self) -> str:
         return self.text
@@ -177,11 +245,11 @@ class Source:
             # "queries" has all queries.
             split_names = ", ".join(name for name in present_splits if name != "queries")
             raise ReleaseError(f"{self.release}: has no {split} queries; it has queries of {split_names}")
-        queries = _Queries(self, configs.queries, split, configs.translated)
+        queries = _Queries(self, configs, split)
         if split not in self._splits_if_any(configs.qrels):
             return [docs, queries]
-        translations = queries if configs.translated else None
-        return [docs, queries, _Qrels(self, configs.qrels, split, translations)]
+        changed_queries = queries if configs.original_column else None
+        return [docs, queries, _Qrels(self, configs.qrels, split, changed_queries)]
 
     def _splits_if_any(self, config: str) -> dict[str, int | None]:
         try:
@@ -243,17 +311,24 @@ class _Docs(BaseDocs):  # type: ignore[misc]  # ir_datasets is untyped
 
 
 class _Queries(BaseQueries):  # type: ignore[misc]
-    def __init__(self, source: Source, config: str, split: str, translated: bool) -> None:
+    def __init__(self, source: Source, configs: SetConfigs, split: str) -> None:
         self._source = source
-        self._config = config
+        self._config = configs.queries
         self._split = split
-        self._translated = translated
+        self._translated = configs.translated
+        self._original_column = configs.original_column
 
     def queries_iter(self) -> Iterator[Any]:
         rows = self._source.rows(self._config, self._split)
-        if self._translated:
-            return (TranslatedQuery(row["_id"], row["text"], row["zh_id"]) for row in rows)
-        return (GenericQuery(row["_id"], row["text"]) for row in rows)
+        if not self._original_column:
+            return (GenericQuery(row["_id"], row["text"]) for row in rows)
+        query_class = self.queries_cls()
+        return (query_class(row["_id"], row["text"], row[self._original_column]) for row in rows)
+
+    def original_ids(self) -> Iterator[tuple[str, str]]:
+        """Yield the id of each translated or perturbed query, and the id of its original."""
+        for row in self._source.rows(self._config, self._split):
+            yield row["_id"], row[self._original_column]
 
     def queries_count(self) -> int:
         declared_count = self._source.count(self._config, self._split)
@@ -262,7 +337,9 @@ class _Queries(BaseQueries):  # type: ignore[misc]
         return declared_count
 
     def queries_cls(self) -> Any:
-        return TranslatedQuery if self._translated else GenericQuery
+        if not self._original_column:
+            return GenericQuery
+        return TranslatedQuery if self._translated else PerturbedQuery
 
     def queries_namespace(self) -> str:
         return NAME
@@ -272,31 +349,31 @@ class _Queries(BaseQueries):  # type: ignore[misc]
 
 
 class _Qrels(BaseQrels):  # type: ignore[misc]
-    """Judgments of Chinese queries. With ``translations``, the query ids are the ids of the English queries."""
+    """Judgments of queries. With ``changed_queries``, the ids are those of the translated or perturbed queries."""
 
-    def __init__(self, source: Source, config: str, split: str, translations: _Queries | None) -> None:
+    def __init__(self, source: Source, config: str, split: str, changed_queries: _Queries | None) -> None:
         self._source = source
         self._config = config
         self._split = split
-        self._translations = translations
+        self._changed_queries = changed_queries
 
     def qrels_iter(self) -> Iterator[Any]:
         rows = self._source.rows(self._config, self._split)
-        if self._translations is None:
+        if self._changed_queries is None:
             for row in rows:
                 yield TrecQrel(row["query-id"], row["corpus-id"], row["score"], "0")
             return
         # A Chinese query may have several translations.
-        english_ids: dict[str, list[str]] = {}
-        for query in self._translations.queries_iter():
-            english_ids.setdefault(query.zh_id, []).append(query.query_id)
+        ids_by_original: dict[str, list[str]] = {}
+        for query_id, original_id in self._changed_queries.original_ids():
+            ids_by_original.setdefault(original_id, []).append(query_id)
         for row in rows:
-            for query_id in english_ids.get(row["query-id"], []):
+            for query_id in ids_by_original.get(row["query-id"], []):
                 yield TrecQrel(query_id, row["corpus-id"], row["score"], "0")
 
     def qrels_count(self) -> int:
         declared_count = None
-        if self._translations is None:  # the manifest counts the judgments of Chinese queries
+        if self._changed_queries is None:  # the manifest counts the judgments of the originals
             declared_count = self._source.count(self._config, self._split)
         if declared_count is None:
             return sum(1 for _ in self.qrels_iter())

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from builders.add.add_restrain import add_restrain
     from builders.add.add_resttest import add_resttest
     from builders.add.add_samples import add_samples
+    from builders.add.add_stress import add_stress
     from builders.add.squad import build_squad
     from builders.annotate.judge_steps import compare_with_people, prefill_round
     from builders.annotate.pool_steps import pool_passages, relabel_negatives
@@ -40,6 +41,7 @@ __all__ = [
     "add_restrain",
     "add_resttest",
     "add_samples",
+    "add_stress",
     "build_official",
     "build_release",
     "build_squad",

@@ -18,6 +18,7 @@ from builders.store.card import card_markdown
 from builders.store.draft import SplitWriter, draft_release
 from builders.store.layout import schema_of
 from builders.store.manifest import Build, write_manifest
+from builders.store.names import STRESS_KINDS
 
 TEXTS = [
     "北京的冬天很冷，一月的平均气温在零下四度左右。",
@@ -122,6 +123,12 @@ def all_tables() -> dict[tuple[str, str], list[dict[str, Any]]]:
             rows["crosslingual-queries", split].append(english_row)
             english_columns = {"query_id": md5(english), "query": english, "query_zh": row["query"]}
             rows["crosslingual", split].append(row | english_columns)
+    for kind in STRESS_KINDS:
+        for split in ("dev", "test"):
+            rows[f"stress-{kind}-queries", split] = [
+                {"_id": md5(f"{kind} {question}"), "text": f"{kind} {question}", "original_id": md5(question)}
+                for question in QUESTIONS[split]
+            ]
     rows["original-ids", "corpus"] = [{"original-id": "p0", "_id": md5(TEXTS[0])}]
     rows["original-ids", "queries"] = [{"original-id": "q0", "_id": md5(QUESTIONS["train"][0])}]
     rows["train-similar", "train"] = rows["train", "train"][:1]

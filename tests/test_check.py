@@ -96,6 +96,24 @@ CASES: dict[str, tuple[Change, Faults]] = {
         lambda rows: rows["crosslingual-queries", "dev"][0].update(zh_id=md5("x")),
         {"dangling-ids": {"crosslingual-queries/dev": 1}},
     ),
+    "a perturbed query of no query": (
+        lambda rows: rows["stress-swap-queries", "dev"][0].update(original_id=md5("x")),
+        {"dangling-ids": {"stress-swap-queries/dev": 1}},
+    ),
+    "a perturbed query that is a query of train": (
+        lambda rows: rows["stress-swap-queries", "dev"][0].update(_id=md5("饺子怎么煮"), text="饺子怎么煮"),
+        {"perturbed-queries": {"stress-swap-queries/dev": 1}},
+    ),
+    "a query with two perturbed queries": (
+        lambda rows: rows["stress-swap-queries", "dev"].append(
+            {"_id": md5("铁高票提前"), "text": "铁高票提前", "original_id": md5("高铁票提前几天买")}
+        ),
+        {"perturbed-queries": {"stress-swap-queries/dev": 1}},
+    ),
+    "a perturbed query twice": (
+        repeat_row("stress-swap-queries", "dev"),
+        {"duplicate-texts": {"stress-swap-queries/dev": 1}, "perturbed-queries": {"stress-swap-queries/dev": 1}},
+    ),
     "two Chinese queries with one translation, which is no fault": (lambda rows: translate_again(rows), {}),
     "a query without a positive": (
         lambda rows: rows["ccovid-qrels", "test"][0].update(score=0),

@@ -52,6 +52,7 @@ def test_a_set_that_a_release_lacks_names_the_command_that_adds_the_set(tmp_path
         "cmedqa-qrels": "python -m builders add cmedqa --source PATH [--release DIR] --out DIR",
         "ccovid-corpus": "python -m builders add ccovid",
         "crosslingual-queries": "python -m builders add crosslingual",
+        "stress-swap-queries": "python -m builders add stress --kind swap",
         "answers": "python -m builders add answers",
         "others": "python -m builders similar",
     }
@@ -127,7 +128,14 @@ def test_names_configs_and_splits(release: Path) -> None:
     names = datasets.get_dataset_config_names(NAME)
     assert names == list(dureader_retrieval.CONFIGS)
     assert names[:6] == ["corpus", "queries", "qrels", "train", "dev", "test"]
-    for name in ("cmedqa-qrels", "ccovid-corpus", "crosslingual", "restrain-45K-extrapolation", "sample-1M-hard"):
+    for name in (
+        "cmedqa-qrels",
+        "ccovid-corpus",
+        "crosslingual",
+        "stress-drop-queries",
+        "restrain-45K-extrapolation",
+        "sample-1M-hard",
+    ):
         assert name in names
     assert datasets.get_dataset_split_names(NAME, "qrels", data_dir=str(release)) == ["train", "dev"]
     builder = datasets.load_dataset_builder(NAME, "corpus", data_dir=str(release))

@@ -116,8 +116,8 @@ def expected_summaries(rows: Rows, set_name: str, split: str) -> dict[str, Any] 
     queries = rows[configs.queries, split]
     summaries["queries"] = summary([list(row.values()) for row in queries])
     if (configs.qrels, split) in rows:
-        # Judgments of English queries have the ids of the Chinese ones.
-        query_ids = {row.get("zh_id", row["_id"]): row["_id"] for row in queries}
+        # Judgments of English and perturbed queries have the ids of their originals.
+        query_ids = {row[configs.original_column or "_id"]: row["_id"] for row in queries}
         judgments = []
         for row in rows[configs.qrels, split]:
             if row["query-id"] in query_ids:

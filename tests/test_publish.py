@@ -194,6 +194,7 @@ def test_the_registration_has_a_task_for_each_measure_of_a_judged_split(files: d
         ("cmedqa_test", "cmedqa-queries", "test"),
         ("ccovid_test", "ccovid-queries", "test"),
         ("crosslingual_dev", "crosslingual-queries", "dev"),
+        ("stress-swap_dev", "stress-swap-queries", "dev"),
     ):
         for measure in ("mrr_at_10", "recall_at_1", "recall_at_50"):
             expected_tasks.append({"id": f"{part}_{measure}", "config": config, "split": split})

@@ -221,4 +221,6 @@ def test_every_set_is_made_of_declared_configs_and_splits() -> None:
             assert split in config_of(joined_config).splits
             assert config_of(joined_config).set == name
         assert declared_set.translated == ("zh_id" in queries.columns.names)
+        assert declared_set.original_column in ("", *queries.columns.names[2:])
+        assert bool(declared_set.original_column) == (len(queries.columns.names) > 2)
     assert {config.set for config in CONFIGS} == set(SETS)

@@ -19,7 +19,7 @@ USAGE: list[tuple[str, tuple[str, ...]]] = [
     ("builders relase", ("'relase'", "did you mean release?")),
     ("baselines serch", ("'serch'", "did you mean search?")),
     ("baselines nothing", ("'nothing'", "`python -m baselines` lists all verbs")),
-    ("builders add", ("add", "cmedqa", "ccovid", "crosslingual", "restrain", "resttest", "answers", "samples")),
+    ("builders add", ("add", "cmedqa", "ccovid", "crosslingual", "stress", "restrain", "samples")),
     ("builders add msmarco --release R", ("msmarco", "cmedqa", "samples")),
     ("builders annotate poll", ("poll", "pool", "export", "translations")),
     ("builders annotate translations", ("--release", "--out")),

@@ -70,6 +70,7 @@ CALLS = (
     VerbCall("builders add cmedqa", {"source": ["inputs/cmedqa"], "release": RELEASE, "out": "out"}),
     VerbCall("builders add ccovid", {"source": ["inputs/ccovid"], "out": "out", "test_size": 4, "seed": 3}),
     VerbCall("builders add crosslingual", {"source": ["inputs/translations.tsv"], "release": RELEASE, "out": "out"}),
+    VerbCall("builders add stress", {"release": RELEASE, "kind": ["swap", "full-width"], "seed": 3, "out": "out"}),
     VerbCall(
         "builders add restrain",
         {

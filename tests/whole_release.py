@@ -32,6 +32,10 @@ def whole_tables() -> Rows:
     add_english_question(rows, "train", "北京冬天冷吗")
     add_english_question(rows, "dev", "高铁票提前几天买")
 
+    perturbed = "高票铁提前几天买"
+    stress_row = {"_id": md5(perturbed), "text": perturbed, "original_id": md5("高铁票提前几天买")}
+    rows["stress-swap-queries", "dev"] = [stress_row]
+
     removed_question = "冬天的北京冷不冷"
     similar_row = copy.deepcopy(rows["train", "train"][0])
     rows["train-similar", "train"] = [similar_row | {"query_id": md5(removed_question), "query": removed_question}]

@@ -46,7 +46,7 @@ _KINDS = {
     "encoder": _Kind(description="encoder", pipeline="feature-extraction", library="transformers", tags=[]),
 }
 # Verbs of `builders` whose output has only DuReader's data, which has the licence apache-2.0.
-_VERBS_WITHOUT_OTHER_DATA = {"release", "official", "similar", "pool", "crosslingual"}
+_VERBS_WITHOUT_OTHER_DATA = {"release", "official", "similar", "pool", "crosslingual", "stress"}
 _RECORDED_FACTS = ("rows", "steps", "batch", "seconds", "device", "processes", "precision")
 # Texts of the card's code block.
 _EXAMPLE_QUERIES = {"zh": "高铁票提前几天可以买", "en": "How many days in advance can I buy a train ticket?"}

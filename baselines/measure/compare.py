@@ -13,7 +13,7 @@ from baselines.measure.measure_options import (
     Ties,
 )
 from builders.core.errors import UsageError
-from builders.core.options import Between, NotNegativeInt, OneOf, Placeholder, Use
+from builders.core.options import Between, Excludes, Needs, NotNegativeInt, OneOf, Placeholder, Use
 from builders.core.results import Report
 from builders.core.verbs import TABLE_FORMATS, verb
 from builders.store.release_options import AnySplit, QuestionConfig, ReleasePath, Seed, SetName
@@ -39,6 +39,14 @@ def compare_runs(
     resamples: Annotated[int, Between(low=99), Placeholder("N")] = TEST_RESAMPLES,
     seed: Seed = 0,
     changed: Annotated[NotNegativeInt, Placeholder("N")] = 3,
+    stress: Annotated[
+        bool,
+        Needs("release"),
+        Excludes("queries"),
+        Excludes("qrels_config"),
+        Excludes("name"),
+        Excludes("by"),
+    ] = False,
 ) -> Report:
     """Compare runs: paired tests, groups, changed queries.
 
@@ -50,6 +58,10 @@ def compare_runs(
 
     --by also compares every pair in each group of queries, with Holm's correction over all pairs and groups of a
     measure.
+
+    --stress compares one system with itself: its run on the questions as asked, and its runs on perturbed questions
+    (`builders add stress`). The verb prints the drop of each kind, with Holm's correction over the kinds, and the
+    questions that fell deepest. Which run has which questions is read from the run's query ids.
 
     Figures are percent in text, Markdown and LaTeX (a table for a paper). In JSON and CSV, figures are fractions.
 
@@ -67,6 +79,7 @@ def compare_runs(
         resamples: resamples
         seed: seed of resamples
         changed: show N changed queries per pair
+        stress: compare a system's runs on perturbed questions with its run as asked
 
     Returns:
         The comparison. docs/compare.md describes its value.
@@ -77,6 +90,7 @@ def compare_runs(
     Examples:
         python -m baselines compare --release DIR --split dev bm25.dev.run.gz de.dev.run.gz ce.dev.run.gz
         python -m baselines compare --qrels qrels.trec --measure nDCG@10 --test randomisation A.run B.run --format json
+        python -m baselines compare --release DIR --stress bm25.dev.run bm25.swap.run bm25.drop.run
         python -m baselines compare --release DIR --name BM25 --name "DE w/ BM25 Neg" bm25.run de.run --format latex
     """
     from baselines.measure.compare_tables import Comparison
@@ -85,21 +99,33 @@ def compare_runs(
     from baselines.measure.measures import PAPER
     from baselines.measure.qrels import expect_one_reference, read_queries
     from baselines.measure.reference_source import ReferenceSource
+    from baselines.measure.stress_drops import compare_with_asked, sort_runs
+    from baselines.measure.stress_tables import stress_report
     from baselines.measure.ties import order_ties
     from builders.store.layout import SETS
     from builders.store.original_runs import read_release_run
 
     expect_one_reference(release, qrels)
+    if stress and set != "main":
+        raise UsageError(f"--stress compares with the questions as asked, the set main; remove --set {set}")
     if name and len(name) != len(runs):
         raise UsageError(f"expected a --name for each of {len(runs)} runs, found {len(name)}")
     if not 2 <= len(runs) <= len(LABELS):
         raise UsageError(f"expected 2 to {len(LABELS)} runs, found {len(runs)}")
     measures = resolve_measures(measure or PAPER.values(), ties, with_holes=True)
+    settings = SignificanceRule(test, alpha, power, resamples, seed)
     source = ReferenceSource.of_options(
         release=release, qrels=qrels, split=split, set_name=set, queries=queries, qrels_config=qrels_config
     )
-    reference = source.read()
     opened_runs = [order_ties(read_release_run(run, source.release), ties) for run in runs]
+    if stress:
+        assert source.release is not None
+        runs_by_set = sort_runs(opened_runs, source.release, split)
+        drops = compare_with_asked(
+            runs_by_set, source.release, split, measures, settings=settings, ties=ties, changed=changed
+        )
+        return stress_report({"reference": f"{source.release.path} {split}", "ties": ties, **drops})
+    reference = source.read()
     source.warn_of_origins(opened_runs, reference)
     tables = [table_of_run(run, reference, measures, ties) for run in opened_runs]
     system_names = list(name) or [str(run.path) for run in opened_runs]
@@ -115,7 +141,7 @@ def compare_runs(
         system_names,
         tables,
         measures,
-        settings=SignificanceRule(test, alpha, power, resamples, seed),
+        settings=settings,
         query_groups=query_groups,
         texts=query_texts,
         changed=changed,

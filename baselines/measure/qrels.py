@@ -157,16 +157,16 @@ def _joined_positives(release: Release, config: str, split: str) -> Judged:
 
 
 def _read_set_judgments(release: Release, dataset_set: Set, split: str, qrels_config: str) -> Judged:
-    """Return the judgments of a set. The queries of a translated set have the judgments of their originals."""
+    """Return the judgments of a set. Translated and perturbed queries have the judgments of their originals."""
     judgments: Judged = {}
-    # The keys are the query ids of the qrels. In a translated set, these are the ids of the originals.
+    # The keys are the query ids of the qrels. In a translated or perturbed set, these are the ids of the originals.
     ids_by_judged_id: dict[str, list[str]] = {}
     if (dataset_set.queries, split) in release.splits():
         query_rows = release.table(dataset_set.queries, split).to_pylist()
         _expect_unique_ids(release, dataset_set.queries, split, [row["_id"] for row in query_rows])
         for row in query_rows:
             query_id = row["_id"]
-            judged_id = row["zh_id"] if dataset_set.translated else query_id
+            judged_id = row[dataset_set.original_column] if dataset_set.original_column else query_id
             judgments[query_id] = {}
             ids_by_judged_id.setdefault(judged_id, []).append(query_id)
     # The qrels alone are enough for the main set, whose queries may be in another release.
@@ -177,8 +177,8 @@ def _read_set_judgments(release: Release, dataset_set: Set, split: str, qrels_co
 
     for row_number, (judged_id, passage_id, score) in enumerate(_qrels_rows(release, qrels_config, split)):
         query_ids = [judged_id]
-        if dataset_set.translated:
-            # A query without a translation is not in the cross-lingual set.
+        if dataset_set.original_column:
+            # A query without a translation, or a query that no rule could change, is not in the set.
             query_ids = ids_by_judged_id.get(judged_id, [])
         for query_id in query_ids:
             scores = judgments.setdefault(query_id, {})

@@ -9,6 +9,7 @@ STEPS = {
     "cmedqa": "builders.add.add_cmedqa:add_cmedqa",
     "ccovid": "builders.add.add_ccovid:add_ccovid",
     "crosslingual": "builders.add.add_crosslingual:add_crosslingual",
+    "stress": "builders.add.add_stress:add_stress",
     "restrain": "builders.add.add_restrain:add_restrain",
     "resttest": "builders.add.add_resttest:add_resttest",
     "answers": "builders.add.add_answers:add_answers",

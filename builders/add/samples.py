@@ -25,7 +25,7 @@ from builders.core.sampling import draw_sample, random_lots, size_name
 from builders.release.answer_records import renew_answers
 from builders.store.draft import Draft, describe_files, draft_release
 from builders.store.judgments import Judgments, read_judged, texts_of_judged
-from builders.store.layout import IDS, SAMPLE, SETS
+from builders.store.layout import IDS, SAMPLE, SETS, STRESS, STRESS_KINDS
 from builders.store.manifest import read_stats
 from builders.store.reader import Release
 from builders.store.rejudge import write_judged_stats
@@ -307,7 +307,7 @@ def _write_part(
     """Write some passages of a release, and the splits of ``judged_by_split``.
 
     ``part_queries`` selects queries of the splits (default: all queries). A part with selected queries has no
-    cross-lingual configs.
+    cross-lingual configs. Perturbed queries are copied with their originals.
     """
     _write_passages(draft, release, passage_ids)
     part_passages = frozenset(passage_ids)
@@ -317,6 +317,9 @@ def _write_part(
     query_columns = {main.queries: "_id", main.qrels: "query-id"}
     for config in main.joined.values():
         query_columns[config] = "query_id"
+    for kind in STRESS_KINDS:
+        stress_set = SETS[f"{STRESS}{kind}"]
+        query_columns[stress_set.queries] = stress_set.original_column
     # English queries are copied with their Chinese queries, but a part with few queries has none.
     part_configs = set(query_columns)
     if part_queries is None:

@@ -6,8 +6,9 @@ from typing import Any
 from builders.check.paper import count_relabelled
 from builders.check.survey import Survey
 from builders.core.tables import round_stat
+from builders.store.benchmark_tasks import part_id
 from builders.store.judgments import read_judged
-from builders.store.layout import BEFORE, SETS
+from builders.store.layout import BEFORE, SETS, STRESS, STRESS_KINDS
 from builders.store.table3 import POSITIVES_EDGES, LengthCounter, table3_column
 
 _OF_SPLIT = "WHERE config = ? AND split = ?"
@@ -30,8 +31,8 @@ class ReleaseFigures:
     """The statistics of a release.
 
     Attributes:
-        stats: the keys ``table3``, ``collections``, ``english``, ``positives_per_query``, ``relabelled`` and
-            ``label_overlap``, in the format of ``stats.json``.
+        stats: the keys ``table3``, ``collections``, ``english``, ``stress``, ``positives_per_query``, ``relabelled``
+            and ``label_overlap``, in the format of ``stats.json``.
         lengths: characters per passage, by corpus config.
         positives: positive passages per query, by column of Table 3.
     """
@@ -56,6 +57,9 @@ def count_survey(survey_tables: Survey) -> ReleaseFigures:
     english = _count_english(survey_tables)
     if english:
         stats["english"] = english
+    perturbed = _count_perturbed(survey_tables)
+    if perturbed:
+        stats["stress"] = perturbed
     corrections = _count_corrections(survey_tables)
     if corrections:
         stats["relabelled"] = corrections
@@ -97,6 +101,18 @@ def _count_english(survey_tables: Survey) -> dict[str, Any]:
             ((query_count, mean_words),) = survey_tables.rows(sql, dataset_set.queries, split)
             english[split] = {"queries": query_count, "words_per_query": round_stat(mean_words)}
     return english
+
+
+def _count_perturbed(survey_tables: Survey) -> dict[str, Any]:
+    """Return the number of perturbed queries by set and split."""
+    release = survey_tables.release
+    counts = {}
+    for kind in STRESS_KINDS:
+        set_name = f"{STRESS}{kind}"
+        config = SETS[set_name].queries
+        for split in survey_tables.splits(config):
+            counts[part_id(set_name, split)] = {"queries": release.rows(config, split)}
+    return counts
 
 
 def _count_corrections(survey_tables: Survey) -> dict[str, Any]:

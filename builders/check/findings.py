@@ -30,6 +30,7 @@ TESTS = {
     "similar-queries": (ERROR, "similar training queries that are not removed; wrong configs duplicated or others"),
     "samples": (ERROR, "samples that list a passage twice, or a passage that does not exist"),
     "original-ids": (ERROR, "original ids that are listed twice"),
+    "perturbed-queries": (ERROR, "perturbed queries that are another query, or share their original"),
     "answers": (ERROR, "answers that do not fit their question, its type or its judged passages"),
     "stats": (ERROR, "values of stats.json that differ from the rows"),
     "long-texts": (WARNING, f"passages over {LONGEST_PASSAGE:,} and queries over {LONGEST_QUERY:,} characters"),

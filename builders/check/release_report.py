@@ -133,13 +133,13 @@ def run_check(release: Release, accepted: frozenset[str] = frozenset()) -> Check
 
 
 def _count_table2(survey_tables: Survey) -> dict[str, dict[str, int]]:
-    """Return the numbers of queries and passages of each set for Table 2. Translations are not in Table 2."""
+    """Return the numbers of queries and passages of each set for Table 2. Changed queries are not in Table 2."""
     release = survey_tables.release
     counts = {}
     for set_name, dataset_set in SETS.items():
         # A set without queries or passages has nothing to compare.
         query_splits = survey_tables.splits(dataset_set.queries)
-        if dataset_set.translated or not query_splits or not survey_tables.splits(dataset_set.corpus):
+        if dataset_set.original_column or not query_splits or not survey_tables.splits(dataset_set.corpus):
             continue
         counts[set_name] = {
             "queries": sum(release.rows(dataset_set.queries, split) for split in query_splits),

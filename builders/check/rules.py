@@ -87,6 +87,13 @@ _POSITIVE_PAIRS = "(FROM judgments WHERE score > 0)"
 _UNKNOWN_ZH_IDS = (
     f"(SELECT id, zh_id FROM texts {_OF_SPLIT}) ANTI JOIN (SELECT id AS present FROM query_ids) ON present = zh_id"
 )
+_UNKNOWN_ORIGINALS = (
+    f"(SELECT id, original_id FROM texts {_OF_SPLIT}) "
+    "ANTI JOIN (SELECT id AS present FROM query_ids) ON present = original_id"
+)
+# A perturbed query must not be the original, or another query, of any split.
+_KNOWN_QUERIES = f"texts {_OF_SPLIT} AND key IN (SELECT key FROM texts WHERE config = $queries)"
+_REPEATED_ORIGINALS = f"texts {_OF_SPLIT} GROUP BY original_id HAVING count(*) > 1"
 _DIFFERENT_PAIRS = """(
     WITH known AS (SELECT query_id, docid FROM judged WHERE config = $qrels AND split = $split AND score > 0),
          positives AS (SELECT query_id, docid FROM passages WHERE positive)
@@ -238,6 +245,27 @@ RULES = (
         what="zh_ids that {queries} lacks",
         example="id || ' (' || zh_id || ')'",
         rows=_UNKNOWN_ZH_IDS,
+    ),
+    CheckRule(
+        row_kind="perturbed",
+        test="dangling-ids",
+        what="original_ids that {queries} lacks",
+        example="id || ' (' || original_id || ')'",
+        rows=_UNKNOWN_ORIGINALS,
+    ),
+    CheckRule(
+        row_kind="perturbed",
+        test="perturbed-queries",
+        what="texts of a query of {queries}",
+        example="id",
+        rows=_KNOWN_QUERIES,
+    ),
+    CheckRule(
+        row_kind="perturbed",
+        test="perturbed-queries",
+        what="original_ids listed more than once",
+        example="original_id",
+        rows=_REPEATED_ORIGINALS,
     ),
     CheckRule(
         row_kind="joined",
@@ -448,6 +476,9 @@ def _tested_split(survey_tables: Survey, config: str, split: str) -> _TestedRows
     elif "zh_id" in columns.names:
         kinds = {"translated"}
         parameters["queries"] = main.queries
+    elif "original_id" in columns.names:
+        kinds = {"perturbed"}
+        parameters["queries"] = main.queries
     return _TestedRows(f"{config}/{split}", kinds, parameters)
 
 
@@ -538,7 +569,7 @@ def check_stats(survey_tables: Survey, counted_stats: dict[str, Any]) -> Iterato
         yield Finding("stats", STATS, 1, f"is not a valid stats.json ({error})")
         return
     # Only values that both have are compared, because a release of another version may have further values.
-    for part in ("table3", "collections", "answers"):
+    for part in ("table3", "collections", "answers", "stress"):
         for name, counted in counted_stats.get(part, {}).items():
             written = written_stats.get(part, {}).get(name, {})
             differences = []

@@ -27,6 +27,7 @@ from builders.store.layout import (
     QRELS,
     QUERIES,
     SPLITS,
+    STRESS_QUERIES,
     schema_of,
 )
 from builders.store.reader import Release
@@ -39,7 +40,8 @@ CREATE TABLE texts (
     config VARCHAR, split VARCHAR, id VARCHAR,
     key UHUGEINT,       -- the MD5 of the text as a number, half the size of its hex digits
     id_ok BOOLEAN,      -- true if the id is the MD5 in lower-case hex
-    chars INTEGER, blank BOOLEAN, control VARCHAR, replaced BOOLEAN, words INTEGER, zh_id VARCHAR
+    chars INTEGER, blank BOOLEAN, control VARCHAR, replaced BOOLEAN, words INTEGER, zh_id VARCHAR,
+    original_id VARCHAR -- of a perturbed query: the id of the query as people asked it
 );
 CREATE TABLE judged (config VARCHAR, split VARCHAR, query_id VARCHAR, docid VARCHAR, score BIGINT);
 CREATE TABLE listed (config VARCHAR, split VARCHAR, id VARCHAR);
@@ -68,7 +70,7 @@ CREATE MACRO words_in(text) AS len(string_split_regex(trim(text), '\s+'));
 _TEXTS = """
 INSERT INTO texts
 SELECT $config, $split, _id, md5_number(coalesce(text, '')), is_id(_id, text, {zh_id}), coalesce(length(text), 0),
-       is_blank(text), control_in(text), is_replaced(text), {words}, {zh_id}
+       is_blank(text), control_in(text), is_replaced(text), {words}, {zh_id}, {original_id}
 FROM read_parquet($files)
 """
 _JOINED = (
@@ -92,9 +94,10 @@ SELECT $config, $split, query_id,
 FROM read_parquet($files)
 """
 _STATEMENTS = (
-    (CORPUS, [_TEXTS.format(zh_id="NULL", words="NULL")]),
-    (QUERIES, [_TEXTS.format(zh_id="NULL", words="NULL")]),
-    (CROSSLINGUAL_QUERIES, [_TEXTS.format(zh_id="zh_id", words="words_in(text)")]),
+    (CORPUS, [_TEXTS.format(zh_id="NULL", words="NULL", original_id="NULL")]),
+    (QUERIES, [_TEXTS.format(zh_id="NULL", words="NULL", original_id="NULL")]),
+    (CROSSLINGUAL_QUERIES, [_TEXTS.format(zh_id="zh_id", words="words_in(text)", original_id="NULL")]),
+    (STRESS_QUERIES, [_TEXTS.format(zh_id="NULL", words="NULL", original_id="original_id")]),
     (QRELS, ['INSERT INTO judged SELECT $config, $split, "query-id", "corpus-id", score FROM read_parquet($files)']),
     (ORIGINAL_IDS, ['INSERT INTO original SELECT $config, $split, "original-id", _id FROM read_parquet($files)']),
     (IDS, ["INSERT INTO listed SELECT $config, $split, _id FROM read_parquet($files)"]),

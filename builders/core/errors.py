@@ -100,6 +100,7 @@ EXTRAS = {
     "ray": "ray",
     "elasticsearch": "elastic_transport elasticsearch",
     "opencc": "opencc",
+    "stress": "opencc pypinyin",
     "judge": "openai",
     "openvino": "nncf openvino",
     "space": "gradio",

@@ -22,9 +22,10 @@ ROWS = 1_024  # rows of a batch; a joined row can have 100 kB
 _DUCKDB_MEMORY = 512  # MB
 
 # Joined rows: each query with its passages in the order of the judgments. Passages with score 0 or less are negative.
+# {judged_id} is the column of the queries with the ids of the judgments.
 _JOIN_QUERY = """
 WITH judged AS (
-    SELECT "query-id" AS _id, line, score, {'docid': c._id, 'title': title, 'text': c.text} AS passage
+    SELECT "query-id" AS judged_id, line, score, {{'docid': c._id, 'title': title, 'text': c.text}} AS passage
     FROM (SELECT *, row_number() OVER () AS line FROM read_parquet($qrels)) AS q
     JOIN read_parquet($corpus) AS c ON c._id = q."corpus-id"
 )
@@ -32,7 +33,7 @@ SELECT q._id AS query_id, q.text AS query,
        coalesce(list(passage ORDER BY judged.line) FILTER (score > 0), []) AS positive_passages,
        coalesce(list(passage ORDER BY judged.line) FILTER (score <= 0), []) AS negative_passages
 FROM (SELECT *, row_number() OVER () AS line FROM read_parquet($queries)) AS q
-LEFT JOIN judged USING (_id)
+LEFT JOIN judged ON judged.judged_id = q.{judged_id}
 GROUP BY q.line, q._id, q.text ORDER BY q.line
 """
 
@@ -115,7 +116,10 @@ class ReleaseSet:
 
     def qrels_splits(self) -> list[str]:
         if not self.configs.translated:
-            return self._splits(self.configs.qrels)
+            judged_splits = self._splits(self.configs.qrels)
+            if self.configs.original_column:  # the qrels of the originals also have the split train
+                return [split for split in self.query_splits() if split in judged_splits]
+            return judged_splits
         # English queries have no qrels, only joined rows. A split whose lists are all empty has no judgments.
         return [split for split in self.query_splits() if self._has_judgments(split)]
 
@@ -124,7 +128,10 @@ class ReleaseSet:
 
     def qrels(self, split: str) -> Batches:
         if not self.configs.translated:
-            yield from self.release.batches(self.configs.qrels, split, QRELS.names)
+            judgments = self.release.batches(self.configs.qrels, split, QRELS.names)
+            if self.configs.original_column:
+                judgments = self._with_query_ids(judgments, split)
+            yield from judgments
             return
         # A pair of query and passage for each positive passage of a joined row.
         for batch in self.joined(split):
@@ -134,9 +141,24 @@ class ReleaseSet:
             scores = pa.repeat(pa.scalar(1), len(passage_ids))
             yield pa.record_batch([query_ids, passage_ids, scores], schema=QRELS)
 
+    def _with_query_ids(self, judgments: Batches, split: str) -> Batches:
+        """Yield the judgments of the originals with the ids of the perturbed queries.
+
+        Originals without a perturbed query are skipped.
+        """
+        columns = ["_id", self.configs.original_column]
+        query_ids, original_ids = self.release.table(self.configs.queries, split, columns).columns
+        original_ids = original_ids.combine_chunks()
+        query_ids = query_ids.combine_chunks()
+        for batch in judgments:
+            # An original has at most one perturbed query of a kind.
+            query_rows = pc.index_in(batch["query-id"], original_ids)
+            changed = pa.record_batch([query_ids.take(query_rows), *batch.columns[1:]], schema=QRELS)
+            yield changed.filter(pc.is_valid(query_rows))
+
     def qrels_count(self, split: str) -> int | None:
         """Return the number of a split's judgments, or None if the judgments must be read for it."""
-        if self.configs.translated:
+        if self.configs.original_column:
             return None
         return self.count_rows(self.configs.qrels, split)
 
@@ -173,7 +195,8 @@ class ReleaseSet:
             "queries": (self.configs.queries, split),
         }
         with _open_database(self.release, tables) as (connection, parquet_files):
-            for batch in connection.sql(_JOIN_QUERY, params=parquet_files).to_arrow_reader(ROWS):
+            join_query = _JOIN_QUERY.format(judged_id=self.configs.original_column or "_id")
+            for batch in connection.sql(join_query, params=parquet_files).to_arrow_reader(ROWS):
                 # The types of DuckDB's columns are not exactly those of the release.
                 yield pa.Table.from_batches([batch]).cast(JOINED).combine_chunks().to_batches()[0]
 

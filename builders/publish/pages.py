@@ -122,8 +122,8 @@ def _measured_rows(release: Release, part_name: str, scores_path: Path) -> Itera
     configs = SETS[set_name]
     query_count = len(labelled_queries(release.table(configs.qrels, split)))
     for run in read_scores(scores_path):
-        # A translated set may lack translations of some queries.
-        if not configs.translated and run.queries != query_count:
+        # A translated or perturbed set may lack some queries.
+        if not configs.original_column and run.queries != query_count:
             problem = f"{run.run} was measured on {run.queries:,} queries; {part_name} has {query_count:,}"
             raise InputError(problem, path=scores_path)
         percentages = [100 * value for value in msgspec.structs.astuple(run.official)]

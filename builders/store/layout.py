@@ -83,6 +83,8 @@ ANSWERS = pa.schema(
 QUESTION_TYPES = ("ENTITY", "DESCRIPTION", "YES_NO")
 FACT_OR_OPINION = ("FACT", "OPINION")
 CROSSLINGUAL_QUERIES = QUERIES.append(pa.field("zh_id", pa.string()))
+# A perturbed question has the judgments of the question ``original_id``.
+STRESS_QUERIES = QUERIES.append(pa.field("original_id", pa.string()))
 CROSSLINGUAL = JOINED.append(pa.field("query_zh", pa.string()))
 
 
@@ -98,7 +100,8 @@ class Set:
         verb: the command that makes the set.
         joined: the config of the joined rows by split; empty if the set has no joined rows.
         table3: column of the paper's Table 3 (its name in ``stats.json``) -> split that the column describes.
-        translated: True if the queries are translations. ``qrels`` then refers to a query by its ``zh_id``.
+        translated: True if the queries are English translations of the main set's queries.
+        original_column: column of ``queries`` with the id by which ``qrels`` refers to a query. Empty: ``_id``.
         terms: the origin of the texts, and licence terms if they differ, for the card; empty for the benchmark's texts.
         own_terms: True if the licence differs from the benchmark's.
         origin: how to make the set, with a command, for the error of a release without the set.
@@ -111,6 +114,7 @@ class Set:
     joined: Mapping[str, str] = field(default_factory=dict)
     table3: Mapping[str, str] = field(default_factory=dict)
     translated: bool = False
+    original_column: str = ""
     terms: str = ""
     own_terms: bool = False
     origin: str = ""
@@ -130,6 +134,23 @@ def _out_of_domain(set_name: str, terms: str, source: str) -> Set:
         terms=terms,
         own_terms=True,
         origin=f"make it from {source} by `python -m builders add {set_name} --source PATH [--release DIR] --out DIR`",
+    )
+
+
+# The kinds of perturbed questions, in the order of the pages. builders/add/stress.toml describes them.
+STRESS_KINDS = ("traditional", "homophone", "swap", "drop", "repeat", "full-width", "pinyin-word")
+STRESS = "stress-"  # prefix of the sets of perturbed questions
+
+
+def _stress_set(kind: str) -> Set:
+    """Return the set of the development and test queries with one kind of perturbation."""
+    return Set(
+        corpus="corpus",
+        queries=f"{STRESS}{kind}-queries",
+        qrels="qrels",
+        verb="add stress",
+        original_column="original_id",
+        origin=f"make it by `python -m builders add stress --kind {kind} --release DIR --out DIR`",
     )
 
 
@@ -161,12 +182,15 @@ SETS = {
         verb="add crosslingual",
         joined=dict.fromkeys(SPLITS, "crosslingual"),
         translated=True,
+        original_column="zh_id",
         terms="`crosslingual*` are English translations of the queries.",
         origin=(
             "make it from a table of the questions in English by `python -m builders add crosslingual "
             "--source FILE --release DIR --out DIR`"
         ),
     ),
+    # Perturbed queries, with the passages and judgments of their originals.
+    **{f"{STRESS}{kind}": _stress_set(kind) for kind in STRESS_KINDS},
 }
 
 
@@ -207,6 +231,25 @@ def _collection_configs(set_name: str, prefix: str, title: str) -> tuple[Config,
     )
 
 
+# What a perturbation changes, for the card.
+_STRESS_CHANGES = {
+    "traditional": "in traditional characters",
+    "homophone": "with a wrong character of the same pronunciation",
+    "swap": "with two characters swapped",
+    "drop": "with a character missing",
+    "repeat": "with a character repeated",
+    "full-width": "with full-width letters, digits and signs",
+    "pinyin-word": "with a word in pinyin",
+}
+
+
+def _stress_config(kind: str) -> Config:
+    """Return the config of the queries with one kind of perturbation."""
+    set_name = f"{STRESS}{kind}"
+    description = f"Development and test queries {_STRESS_CHANGES[kind]}"
+    return Config(f"{set_name}-queries", STRESS_QUERIES, ("dev", "test"), description, set_name)
+
+
 # The configs in the order of the card. A release may lack configs. SIZE and NUMBER in a name match any size or number,
 # and the matched text replaces {} in the description.
 CONFIGS = (
@@ -227,6 +270,7 @@ CONFIGS = (
     *_collection_configs("ccovid", "ccovid-", "out-of-domain set cCOVID-News (news articles)"),
     Config("crosslingual-queries", CROSSLINGUAL_QUERIES, SPLITS, "English translations of queries", "crosslingual"),
     Config("crosslingual", CROSSLINGUAL, SPLITS, "English queries with their Chinese passages", "crosslingual"),
+    *(_stress_config(kind) for kind in STRESS_KINDS),
     Config(REMOVED, JOINED, ("train",), "Removed training queries that resemble development or test queries"),
     Config(TOLD_APART[0], QUERIES, ("dev", "test"), "Development and test queries that a removed query resembles"),
     Config(TOLD_APART[1], QUERIES, ("dev", "test"), "Development and test queries that no training query resembles"),

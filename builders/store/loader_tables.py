@@ -28,6 +28,8 @@ from builders.store.layout import (
     QRELS,
     QUERIES,
     SETS,
+    STRESS_KINDS,
+    STRESS_QUERIES,
     Config,
 )
 
@@ -48,6 +50,7 @@ _SCHEMAS = {
     "joined": JOINED,
     "crosslingual-queries": CROSSLINGUAL_QUERIES,
     "crosslingual": CROSSLINGUAL,
+    "stress-queries": STRESS_QUERIES,
     "answers": ANSWERS,
 }
 
@@ -64,7 +67,7 @@ def generate_tables() -> dict[Path, str]:
     return {
         ROOT / "dureader_retrieval.py": "\n".join(_loader_lines()) + "\n",
         ROOT / "dureader_retrieval_ir.py": "\n".join(_ir_lines()) + "\n",
-        ROOT / "builders" / "store" / "names.py": f"SET_NAMES = {_tuple_source(tuple(SETS))}\n",
+        ROOT / "builders" / "store" / "names.py": "\n".join(_name_lines()) + "\n",
     }
 
 
@@ -123,8 +126,22 @@ def _ir_lines() -> Iterator[str]:
         yield f"        queries={_quote(evaluation_set.queries)},"
         yield f"        qrels={_quote(evaluation_set.qrels)},"
         yield f"        translated={evaluation_set.translated},"
+        yield f"        original_column={_quote(evaluation_set.original_column)},"
         yield "    ),"
     yield "}"
+
+
+def _name_lines() -> Iterator[str]:
+    """Yield the names of the sets and of the kinds of perturbation, as `ruff format` writes them."""
+    for variable, names in (("SET_NAMES", tuple(SETS)), ("STRESS_KINDS", STRESS_KINDS)):
+        single_line = f"{variable} = {_tuple_source(names)}"
+        if len(single_line) <= _LONGEST_LINE:
+            yield single_line
+            continue
+        yield f"{variable} = ("
+        for name in names:
+            yield f"    {_quote(name)},"
+        yield ")"
 
 
 def _is_sized(config: Config) -> bool:

@@ -36,9 +36,10 @@ def _rejudged_rows(
     """Yield the joined rows of ``base_release`` with the new judgments."""
     # Judgments of translated queries refer to the Chinese query.
     judged_ids: dict[str, str] = {}
-    if dataset_set.translated:
+    if dataset_set.original_column:
         queries = base_release.table(dataset_set.queries, split)
-        judged_ids = dict(zip(queries["_id"].to_pylist(), queries["zh_id"].to_pylist(), strict=True))
+        original_ids = queries[dataset_set.original_column].to_pylist()
+        judged_ids = dict(zip(queries["_id"].to_pylist(), original_ids, strict=True))
     config = dataset_set.joined[split]
     for batch in base_release.batches(config, split):
         rows = batch.to_pylist()

@@ -17,19 +17,26 @@ _COUNTED_COLUMNS = ("question_type", "fact_or_opinion", "source")
 
 
 def read_answers(release: Release, set_name: str, split: str) -> dict[str, dict[str, Any]]:
-    """Return the rows of the config ``answers`` by query id. A translated query has the row of its Chinese query.
+    """Return the rows of the config ``answers`` by query id. A translated or perturbed query has its original's row.
 
     Raises :class:`InputError` if the set has no answers, or the release has none of the split.
     """
-    if set_name not in ("main", "crosslingual"):
-        raise InputError(f"the set {set_name} has no answers; expected main or crosslingual", path=release.path)
+    dataset_set = SETS.get(set_name)
+    if dataset_set is None or dataset_set.corpus != SETS["main"].corpus:
+        raise InputError(
+            f"the set {set_name} has no answers; expected main, crosslingual or stress-KIND", path=release.path
+        )
     if ("answers", split) not in release.splits():
         raise InputError(f"has no answers/{split}; `python -m builders add answers` adds the config", path=release.path)
     answer_rows = {row["query_id"]: row for row in release.table("answers", split).to_pylist()}
-    if not SETS[set_name].translated:
+    if not dataset_set.original_column:
         return answer_rows
-    queries = release.table(SETS[set_name].queries, split).to_pylist()
-    return {query["_id"]: answer_rows[query["zh_id"]] for query in queries if query["zh_id"] in answer_rows}
+    rows_by_query = {}
+    for query in release.table(dataset_set.queries, split).to_pylist():
+        original_id = query[dataset_set.original_column]
+        if original_id in answer_rows:
+            rows_by_query[query["_id"]] = answer_rows[original_id]
+    return rows_by_query
 
 
 def answer_counts(

@@ -53,6 +53,20 @@ class Crosslingual(Struct):
     machine: Count = 0
 
 
+class StressCounts(Struct):
+    """Counts of `add stress` for a kind and a split.
+
+    Attributes:
+        queries: the perturbed queries.
+        unchanged: the queries that the rule cannot change.
+        taken: the queries whose every perturbation is another query.
+    """
+
+    queries: Count
+    unchanged: Count = 0
+    taken: Count = 0
+
+
 class AnswerCounts(Struct):
     """Counts of the config ``answers`` for a split."""
 
@@ -152,6 +166,7 @@ class Stats(Struct):
     positives_per_query: dict[PlainName, list[StoredBar]] = {}
     english: dict[PlainName, EnglishQueries] = {}
     crosslingual: Crosslingual | UnsetType = UNSET
+    stress: dict[PlainName, StressCounts] = {}
     answers: dict[PlainName, AnswerCounts] = {}
     relabelled: dict[PlainName, Relabelled] = {}
     similar: Similar | UnsetType = UNSET

@@ -45,6 +45,7 @@ VERBS = {
     "cmedqa": "builders add cmedqa --source {here}/cmedqa --release {here}/release --out {here}/out",
     "ccovid": "builders add ccovid --source {here}/ccovid --release {here}/release --out {here}/out --test-size 1",
     "crosslingual": "builders add crosslingual --source {here}/table.csv --release {here}/release --out {here}/out",
+    "stress": "builders add stress --release {here}/release --out {here}/out",
     "translations": "builders annotate translations export --release {here}/release --out {here}/out",
     "similar": "builders similar --release {here}/release --out {here}/out",
     "contamination": "builders similar --release {here}/release --against {here}/pairs.jsonl --format json",

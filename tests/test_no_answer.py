@@ -78,7 +78,7 @@ def nauc_by_its_definition(confidences: Sequence[float], values: Sequence[float]
     def area(keys: Sequence[float]) -> float:
         pairs = []
         for key in keys:
-            tied = [value for other, value in zip(keys, values, strict=True) if other == key]
+            tied = [value for tied_key, value in zip(keys, values, strict=True) if tied_key == key]
             pairs.append((key, sum(tied) / len(tied)))
         rising = [value for _, value in sorted(pairs)]
         means = []
@@ -194,14 +194,14 @@ def test_a_run_that_is_too_short_names_the_depth(small: Path, tmp_path: Path) ->
     short = {query_id: scored_texts[:3] for query_id, scored_texts in LISTS.items()}
     error = error_of(no_answer(small, write_lists(tmp_path / "short", short), code=1))
     # "dry" has a positive and a near-duplicate in the first three, so one passage remains.
-    assert "is too short for 1 questions" in error and "search with --top-k 4 or more" in error
+    assert "is too short for 1 of 3 questions" in error and "search with --top-k 4 or more" in error
 
 
 def test_a_list_that_the_engine_ended_is_skipped(small: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     ended = LISTS | {"cold": LISTS["cold"][:2]}
     (value,) = report_no_answer([write_lists(tmp_path / "ended", ended)], release=small).value
     assert (value["questions"], value["skipped"]) == (2, 1)
-    assert "1 questions are skipped, because the engine has fewer than two further passages" in caplog.text
+    assert "1 of 3 questions are skipped, because the engine has fewer than two further passages" in caplog.text
     del ended["far"]
     with pytest.raises(InputError, match="has lists of two passages for 1 of 3 questions; expected two or more"):
         report_no_answer([write_lists(tmp_path / "few", ended)], release=small)
@@ -235,7 +235,7 @@ def test_a_fusion_is_compared_with_the_fusion_of_pruned_runs(small: Path, tmp_pa
 
 
 def test_deep_lists_are_read_until_two_passages_remain(small: Path, tmp_path: Path) -> None:
-    rows = corpus_rows([f"{DRY}{number}" for number in range(60)] + [WET, FAR])
+    rows = corpus_rows([DRY + chr(ord("一") + number) for number in range(60)] + [WET, FAR])
     ids = [row["_id"] for row in rows]
     queries = {"a": ids, "b": list(reversed(ids))}
     with draft_release(tmp_path / "deep", BUILD) as draft:

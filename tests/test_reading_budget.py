@@ -88,8 +88,8 @@ def test_a_split_without_judgments_has_budgets(small: Path, tmp_path: Path) -> N
     # The test split has no qrels, and its question has no answer.
     run_path = tmp_path / "run"
     write_run(run_path, [(md5("梨花几月开"), [(md5(FILLER), 1.0)])])
-    words = ["--release", small, "--split", "test", "--answers", "--budget", 10, run_path]
-    error = error_of(run("baselines", "evaluate", words, code=1))
+    words = ["--release", small, "--split", "test", "--answers", "--budget", 10]
+    error = error_of(run("baselines", "evaluate", run_path, words, code=1))
     assert "no query of the split has an answer" in error
 
 

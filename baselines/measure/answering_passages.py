@@ -127,11 +127,11 @@ class _Finder:
                 passage_id for passage_id in passage_ids if passage_id not in reasons and passage_id not in negatives
             ]
         answered_ids = [query_id for query_id in parts if self._rule.answers.get(query_id)]
-        labels = contain_answer(
-            [[texts[passage_id] for passage_id in open_ids[query_id]] for query_id in answered_ids],
-            [self._rule.answers[query_id] for query_id in answered_ids],
-            self._rule.spans,
-        )
+        open_texts = []
+        for query_id in answered_ids:
+            open_texts.append([texts[passage_id] for passage_id in open_ids[query_id]])
+        query_answers = [self._rule.answers[query_id] for query_id in answered_ids]
+        labels = contain_answer(open_texts, query_answers, self._rule.spans)
         for query_id, query_labels in zip(answered_ids, labels, strict=True):
             for passage_id, contains in zip(open_ids[query_id], query_labels, strict=True):
                 if contains:

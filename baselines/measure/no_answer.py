@@ -112,7 +112,7 @@ def pair_lists(run: Run, qrels: Qrels, rule: AnsweringRule, pruned: Run | None =
             continue
         pair = ListPair(query_id, reasons, _two_best_scores(hits), _two_best_scores(hits_without))
         pairs.append(pair)
-    short_lists.expect_ends(run, passage_count)
+    short_lists.expect_ends(run, passage_count, len(qrels.positives))
     if len(pairs) < _LEAST_QUESTIONS:
         problem = (
             f"has lists of two passages for {len(pairs)} of {len(qrels.positives)} questions; expected two or more"
@@ -136,7 +136,7 @@ class _ShortLists:
         """Add a list by its length, and the depth of a search that this list needs."""
         self._lengths_and_depths.append((length, needed_depth))
 
-    def expect_ends(self, run: Run, passage_count: int) -> None:
+    def expect_ends(self, run: Run, passage_count: int, question_count: int) -> None:
         """Raise :class:`InputError` if a deeper search can lengthen a list. Otherwise, warn of the skipped questions.
 
         A list that is as long as the longest list of the run was cut there. A shorter list, or a list of the whole
@@ -149,15 +149,16 @@ class _ShortLists:
                 needed_depths.append(needed_depth)
         if needed_depths:
             raise InputError(
-                f"is too short for {len(needed_depths)} questions: fewer than two passages remain without those that "
-                f"answer the question; search with --top-k {max(needed_depths)} or more",
+                f"is too short for {len(needed_depths)} of {question_count} questions: fewer than two passages remain "
+                f"without those that answer the question; search with --top-k {max(needed_depths)} or more",
                 path=run.path,
             )
         if self.count:
             log.warning(
-                "%s: %d questions are skipped, because the engine has fewer than two further passages for them",
+                "%s: %d of %d questions are skipped, because the engine has fewer than two further passages for them",
                 run.path,
                 self.count,
+                question_count,
             )
 
 
@@ -307,8 +308,7 @@ def _no_answer_text(results: Sequence[Mapping[str, Any]], qrels: Qrels, has_answ
     threshold_rows = []
     nauc_rows = []
     for result in results:
-        counts = [result["questions"], result["skipped"], *result["removed"].values(), result["unchanged"]]
-        count_rows.append([result["run"], *(f"{count:,}" for count in counts)])
+        count_rows.append([result["run"]] + [f"{count:,}" for count in _counts_of(result)])
         auroc_cells = [_with_interval(result[name]["auroc"], result[name]["interval"]) for name in CONFIDENCES]
         auroc_rows.append([result["run"], *auroc_cells])
         for name, title in CONFIDENCES.items():
@@ -344,6 +344,12 @@ def _no_answer_text(results: Sequence[Mapping[str, Any]], qrels: Qrels, has_answ
     )
 
 
+def _counts_of(result: Mapping[str, Any]) -> list[int]:
+    """Return the counts of a result in the order of the columns: questions, skipped, each reason, unchanged."""
+    removed_counts = [result["removed"][reason] for reason in REASONS]
+    return [result["questions"], result["skipped"], *removed_counts, result["unchanged"]]
+
+
 def _with_interval(value: float | None, interval: Sequence[float] | None) -> str:
     if value is None or interval is None:
         return "-"
@@ -361,7 +367,7 @@ def _no_answer_tables(results: Sequence[Mapping[str, Any]]) -> list[Table]:
     rows = []
     nauc_rows = []
     for result in results:
-        counts = [result["questions"], result["skipped"], *result["removed"].values(), result["unchanged"]]
+        counts = _counts_of(result)
         for name, title in CONFIDENCES.items():
             trial = result[name]["threshold"]
             row = [result["run"], title, *counts, result[name]["auroc"], *result[name]["interval"], trial["threshold"]]

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from baselines.measure.error_steps import draw_errors, report_duplicates, report_holes, report_stages, tally_errors
     from baselines.measure.evaluate import evaluate_runs
     from baselines.measure.fuse import fuse_runs
+    from baselines.measure.no_answer_step import report_no_answer
     from baselines.reproduce.reproduce_tables import reproduce_tables
     from baselines.retrieve.any_model import run_model
     from baselines.retrieve.encode import encode_texts
@@ -78,6 +79,7 @@ __all__ = [
     "read_run",
     "report_duplicates",
     "report_holes",
+    "report_no_answer",
     "report_stages",
     "reproduce_tables",
     "rerank_run",

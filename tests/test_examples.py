@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -14,6 +15,8 @@ import pytest
 import test_engines
 from commands import ROOT
 from tiny_models import write_cross, write_dual
+
+from builders.store.reader import open_release
 
 EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("*.py"))
 RunExample = Callable[..., str]
@@ -65,6 +68,13 @@ def test_train_from_negatives(run_example: RunExample, sample_release: Path, tmp
 def test_release_from_own_questions(run_example: RunExample) -> None:
     printed = run_example("release_from_own_questions.py")
     assert "君子兰夹箭怎么办 -> ['君子兰夹箭时,白天放在二十度的屋里,晚上端到阳台。']" in printed
+
+
+def test_chunker(run_example: RunExample, tmp_path: Path) -> None:
+    printed = run_example("chunker.py", "--raw", ROOT / "builders/sample")
+    assert "256 characters" in printed and "1,024 characters" in printed
+    passages = open_release("build/examples/chunked").texts("corpus", "corpus").values()
+    assert all(len(re.findall("[。！？!?].", passage)) <= 3 for passage in passages)
 
 
 def test_read_failures(run_example: RunExample, sample_release: Path) -> None:

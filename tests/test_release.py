@@ -228,6 +228,22 @@ def test_an_earlier_release_is_replaced_and_names_no_machine(small: Path, tmp_pa
         assert str(tmp_path) not in (tmp_path / "out" / name).read_text()
 
 
+def test_whole_documents_are_passages(tmp_path: Path) -> None:
+    long_document = ["绿萝喜欢潮湿的环境。" * 40, "绿萝浇水要见干见湿。", " "]
+    row = raw_row(1, "绿萝怎么浇水", [long_document, ["松树长在山上。"]], ["浇水要见干见湿"])
+    write_rows(tmp_path / "raw/dev.json", [row])
+    build("--raw", tmp_path / "raw", "--out", tmp_path / "out", "--whole-documents")
+    passages = [passage["text"] for passage in rows_of(tmp_path / "out", "corpus", "corpus")]
+    assert passages == ["".join(long_document), "松树长在山上。"]
+    assert [row["corpus-id"] for row in rows_of(tmp_path / "out", "qrels", "dev")] == [md5(passages[0])]
+    options = json.loads((tmp_path / "out/manifest.json").read_text())["builds"][0]["options"]
+    assert options["whole_documents"] is True and "min_chars" not in options
+    # The same call finds the release, and another cut builds it anew.
+    assert "whole_documents" in build("--raw", tmp_path / "raw", "--out", tmp_path / "out", "--min-chars", 64).stderr
+    words = ["--raw", tmp_path / "raw", "--out", tmp_path / "out", "--whole-documents", "--min-chars", 64]
+    assert "--min-chars and --whole-documents exclude each other" in build(*words, code=2).stderr
+
+
 def test_splits_can_be_given(small: Path, tmp_path: Path) -> None:
     dev_path = tmp_path / "rows.json"
     test_path = tmp_path / "other.json"

@@ -322,6 +322,7 @@ CALLS = (
         "baselines errors stages",
         {"first": RUNS[0], "second": RUNS[1], "release": RELEASE, "top_k": 1, "list": "failed.jsonl"},
     ),
+    VerbCall("baselines errors no-answer", {"runs": RUNS[:1], "release": RELEASE, "list": "lists.jsonl"}),
     VerbCall(
         "baselines reproduce", {"table": [4], "row": "bm25", "release": RELEASE, "one_process": True, "out": "out"}
     ),

@@ -1,5 +1,6 @@
 """The verb `evaluate`: measure runs."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from baselines.measure.measure_options import (
@@ -12,7 +13,7 @@ from baselines.measure.measure_options import (
     Ties,
     ValuesFile,
 )
-from builders.core.options import Excludes, Needs
+from builders.core.options import AtLeastOne, Excludes, Needs, Placeholder
 from builders.core.results import Report
 from builders.core.verbs import TABLE_FORMATS, verb
 from builders.core.words import SEGMENTERS
@@ -37,6 +38,7 @@ def evaluate_runs(
     unit: Annotated[Unit, Needs("answers")] = "word",
     segmenter: Annotated[Segmenter, Needs("answers")] = SEGMENTERS[0],
     threshold: Annotated[SpanThreshold, Needs("answers")] = THRESHOLD,
+    budget: Annotated[Sequence[AtLeastOne], Placeholder("N"), Needs("answers")] = (),
     per_query: ValuesFile | None = None,
 ) -> Report:
     """Measure runs by the official measures and by usual measures.
@@ -53,6 +55,7 @@ def evaluate_runs(
         split: split of the release
         by: also measure groups of queries by this property
         answers: also report passages with people's answers (docs/answers.md)
+        budget: also report answers in the first N characters of each list, for example 256 1024
 
     Returns:
         The figures of each run. The value is a list with the JSON object of each run.
@@ -64,9 +67,8 @@ def evaluate_runs(
         python -m baselines evaluate --release build/sample bm25.run.gz --measures nDCG@20 R@100
         python -m baselines evaluate --qrels qrels.trec --per-query q.parquet RUN RUN
     """
-    from baselines.measure.answer_recall import answers_table, answers_text
-    from baselines.measure.evaluate_tables import evaluation_report
-    from baselines.measure.evaluation import answer_results, measure_runs, rank_answers
+    from baselines.measure.evaluate_tables import answers_report, evaluation_report
+    from baselines.measure.evaluation import answer_results, measure_runs, rank_answers, read_budgets
     from baselines.measure.measure_names import resolve_measures
     from baselines.measure.qrels import expect_one_reference
     from baselines.measure.reference_source import ReferenceSource
@@ -85,16 +87,26 @@ def evaluate_runs(
 
     # Answers need no judgments. Without judgments, they are the whole result.
     answer_ranks = []
+    readings = []
     is_judged = source.release is None or (SETS[set].qrels, split) in source.release.splits()
     if answers and source.release:
         rule = SpanOptions(unit, threshold, segmenter=segmenter)
         answer_ranks = rank_answers(
             opened_runs, source.release, split=split, set_name=set, query_config=queries, rule=rule
         )
+        if budget:
+            readings = read_budgets(
+                opened_runs,
+                source.release,
+                split=split,
+                set_name=set,
+                query_config=queries,
+                rule=rule,
+                budgets=budget,
+            )
         # Chosen measures need judgments: reading the judgments raises the error.
         if not is_judged and not chosen:
-            results = answer_results(opened_runs, answer_ranks)
-            return Report(results, text=lambda: answers_text(results), tables=lambda: [answers_table(results)])
+            return answers_report(answer_results(opened_runs, answer_ranks, readings))
 
     reference = source.read()
     source.warn_of_origins(opened_runs, reference)
@@ -102,7 +114,7 @@ def evaluate_runs(
     if by:
         groups = source.groups(by, list(reference.positives))
     evaluation = measure_runs(
-        opened_runs, reference, groups=groups, answer_ranks=answer_ranks, ties=ties, chosen=chosen
+        opened_runs, reference, groups=groups, answer_ranks=answer_ranks, readings=readings, ties=ties, chosen=chosen
     )
     if per_query:
         evaluation.write_values(per_query)

@@ -9,6 +9,7 @@ from baselines.measure.duplicates import duplicates_tables, duplicates_text
 from baselines.measure.groups import groups_table, groups_text, interval_columns, percent_with_interval
 from baselines.measure.holes import holes_tables, holes_text
 from baselines.measure.qrels import Qrels
+from baselines.measure.reading_budget import budgets_table, budgets_text
 from baselines.measure.ties import TIE_RULES
 from builders.core.results import Report, Table
 from builders.core.tables import format_percent, text_table
@@ -22,6 +23,16 @@ def evaluation_report(results: Sequence[Mapping[str, Any]], qrels: Qrels) -> Rep
     return Report(
         results, text=lambda: evaluation_text(results, qrels), tables=lambda: evaluation_tables(results, qrels)
     )
+
+
+def answers_report(results: Sequence[Mapping[str, Any]]) -> Report:
+    """Return the results of :func:`baselines.measure.evaluation.answer_results` as a verb's result."""
+    texts = [answers_text(results)]
+    tables = [answers_table(results)]
+    if "budgets" in results[0]:
+        texts.append(budgets_text(results))
+        tables.append(budgets_table(results))
+    return Report(results, text="\n\n".join(texts), tables=tables)
 
 
 def evaluation_text(results: Sequence[Mapping[str, Any]], qrels: Qrels) -> str:
@@ -51,6 +62,8 @@ def evaluation_text(results: Sequence[Mapping[str, Any]], qrels: Qrels) -> str:
         parts.append(groups_text(results))
     if "answers" in results[0]:
         parts.append(answers_text(results))
+    if "budgets" in results[0]:
+        parts.append(budgets_text(results))
     if "holes" in results[0]:
         parts.append(holes_text(results, qrels))
     if "duplicates" in results[0]:
@@ -102,6 +115,8 @@ def evaluation_tables(results: Sequence[Mapping[str, Any]], qrels: Qrels) -> lis
         tables.append(groups_table(results))
     if "answers" in results[0]:
         tables.append(answers_table(results))
+    if "budgets" in results[0]:
+        tables.append(budgets_table(results))
     if "holes" in results[0]:
         tables += holes_tables(results)
     if "duplicates" in results[0]:

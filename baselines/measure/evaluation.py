@@ -15,6 +15,7 @@ from baselines.measure.groups import Groups, measure_groups
 from baselines.measure.holes import measure_holes
 from baselines.measure.measures import measure_run, with_columns
 from baselines.measure.qrels import Qrels, read_queries
+from baselines.measure.reading_budget import BudgetReadings, read_runs
 from baselines.measure.run_measures import intervals_of_means
 from baselines.measure.ties import LISTED
 from builders.core.files import atomic_text, new_file
@@ -76,6 +77,7 @@ def measure_runs(
     *,
     groups: Groups | None = None,
     answer_ranks: Sequence[Ranks] = (),
+    readings: Sequence[BudgetReadings] = (),
     ties: str = LISTED,
     chosen: Sequence[str] = (),
     with_holes: bool = False,
@@ -86,6 +88,7 @@ def measure_runs(
     Args:
         groups: groups of the reference's queries, to measure each group, too.
         answer_ranks: for each run, the ranks of :func:`rank_answers`. Empty: answers are not measured.
+        readings: for each run, the result of :func:`read_budgets`. Empty: no budget is measured.
         ties: the rule of :func:`baselines.measure.measures.measure_run` for equal scores.
         chosen: names of :func:`baselines.measure.measure_names.resolve_measures`, which are also measured.
         with_holes: True to measure the effect of unjudged passages.
@@ -103,6 +106,10 @@ def measure_runs(
             result["answers"] = answer_recall(answer_ranks[run_number])
             for name, ranks in rank_columns(answer_ranks[run_number], list(qrels.positives)).items():
                 table = table.append_column(name, ranks)
+        if readings:
+            result["budgets"] = readings[run_number].as_json()
+            for name, labels in readings[run_number].columns(list(qrels.positives)).items():
+                table = table.append_column(name, labels)
         if with_holes:
             result["holes"], hole_values = measure_holes(run.rankings, qrels, result)
             table = with_columns(table, hole_values)
@@ -138,16 +145,46 @@ def rank_answers(
 
     ``query_config`` limits the queries to a config. ``rule`` has the unit, threshold and segmenter of span-F1.
     """
+    answers = _read_answer_rows(release, split=split, set_name=set_name, query_config=query_config)
+    return first_answers(runs, answers, release, SETS[set_name].corpus, rule)
+
+
+def _read_answer_rows(
+    release: Release, *, split: str, set_name: str, query_config: str | None
+) -> Mapping[str, Mapping[str, Any]]:
+    """Return the rows of the config ``answers`` of a split, or only of the queries of a config, by query id."""
     answers: Mapping[str, Mapping[str, Any]] = read_answers(release, set_name, split)
     if query_config:
         query_ids = [query_id for query_id, _ in read_queries(release, split, query_config)]
         answers = {query_id: answers[query_id] for query_id in query_ids if query_id in answers}
-    return first_answers(runs, answers, release, SETS[set_name].corpus, rule)
+    return answers
 
 
-def answer_results(runs: Sequence[Run], answer_ranks: Sequence[Ranks]) -> list[dict[str, Any]]:
+def read_budgets(
+    runs: Sequence[Run],
+    release: Release,
+    *,
+    split: str,
+    set_name: str,
+    query_config: str | None,
+    rule: SpanOptions,
+    budgets: Sequence[int],
+) -> list[BudgetReadings]:
+    """Return, for each run, the answers in the first characters of each list. The parameters are those of
+    :func:`rank_answers`, and the numbers of characters.
+    """
+    rows = _read_answer_rows(release, split=split, set_name=set_name, query_config=query_config)
+    answers = {query_id: row["answers"] for query_id, row in rows.items()}
+    return read_runs(runs, answers, release, SETS[set_name].corpus, rule, budgets)
+
+
+def answer_results(
+    runs: Sequence[Run], answer_ranks: Sequence[Ranks], readings: Sequence[BudgetReadings] = ()
+) -> list[dict[str, Any]]:
     """Return the JSON value that `evaluate` prints for a split without judgments."""
     results: list[dict[str, Any]] = []
     for run, ranks in zip(runs, answer_ranks, strict=True):
         results.append({"run": str(run.path), "answers": answer_recall(ranks)})
+    for result, run_readings in zip(results, readings, strict=False):  # no readings without budgets
+        result["budgets"] = run_readings.as_json()
     return results

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from builders.core.errors import UsageError
-from builders.core.options import Again, AtLeastOne, Needs, Placeholder, Use
+from builders.core.options import Again, AtLeastOne, Excludes, Needs, Placeholder, Use
 from builders.core.verbs import TABLE_FORMATS, verb
 from builders.core.words import SEGMENTERS
 from builders.store.release_options import NewRelease
@@ -31,7 +31,8 @@ def build_release(
     segmenter: Segmenter = SEGMENTERS[0],
     threshold: SpanThreshold = THRESHOLD,
     match: Literal["threshold", "best"] = "threshold",
-    min_chars: Annotated[AtLeastOne, Placeholder("N")] = MIN_CHARS,
+    min_chars: Annotated[AtLeastOne, Placeholder("N"), Excludes("whole_documents")] = MIN_CHARS,
+    whole_documents: bool = False,
     workers: Annotated[AtLeastOne, Placeholder("N")] | None = None,
     engine: Literal["local", "ray"] = "local",
     ray_address: Annotated[str, Placeholder("HOST:PORT"), Needs("engine=ray")] | None = None,
@@ -53,6 +54,7 @@ def build_release(
         test: raw files and folders of test
         match: label every paragraph that reaches the threshold, or only the best for each answer
         min_chars: join paragraphs until a passage has N characters
+        whole_documents: join all paragraphs of a document
         workers: worker processes, or parallel tasks of ray (default: all cores)
         engine: this machine or a Ray cluster
         ray_address: head of the cluster (default: RAY_ADDRESS, then a cluster on this machine, then a new cluster)
@@ -85,7 +87,7 @@ def build_release(
         sources += find_sources(paths, split)
     if not sources:
         raise UsageError("no input; give --raw, or --train, --dev, --test")
-    options = SpanOptions(unit, threshold, match, min_chars, segmenter)
+    options = SpanOptions(unit, threshold, match, min_chars, segmenter, whole_documents)
     call = None
     if is_kept(out):
         # The other parameters change no result: workers and engines share the work, and a killed build gives the same

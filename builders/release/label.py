@@ -80,7 +80,7 @@ def label_block(block: Block, options: SpanOptions, work_folder: Path) -> int:
     documents = list(chain.from_iterable(row.documents for row in rows))
     labels = label_rows(rows, options)
     paragraph_lists = [document.paragraphs for document in documents]
-    passages = cut_passages(paragraph_lists, labels, options.min_chars)
+    passages = cut_passages(paragraph_lists, labels, options.passage_chars)
     row_of_document = np.repeat(np.arange(len(rows)), [len(row.documents) for row in rows])
     is_blank = passages.blank()
     blank_passages = np.bincount(row_of_document[passages.document[is_blank]], minlength=len(rows))

@@ -39,6 +39,13 @@ def read_answers(release: Release, set_name: str, split: str) -> dict[str, dict[
     return rows_by_query
 
 
+def find_answer_texts(release: Release, set_name: str, split: str) -> dict[str, list[str]]:
+    """Return the answers of each query of a split by query id, empty if the release has no answers of the split."""
+    if set_name not in ("main", "crosslingual") or ("answers", split) not in release.splits():
+        return {}
+    return {query_id: row["answers"] for query_id, row in read_answers(release, set_name, split).items()}
+
+
 def answer_counts(
     splits: Collection[tuple[str, str]], read_split: Callable[[str, str], pa.Table]
 ) -> dict[str, dict[str, Any]]:

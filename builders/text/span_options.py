@@ -1,6 +1,7 @@
 """Options of span-F1, which labels passages. This module imports no slow library, so that ``--help`` is quick."""
 
 import numbers
+import sys
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -23,6 +24,12 @@ class SpanOptions:
     match: str = "threshold"
     min_chars: int = MIN_CHARS
     segmenter: str = SEGMENTERS[0]
+    whole_documents: bool = False
+
+    @property
+    def passage_chars(self) -> int:
+        """The number of characters from which a passage is full. No document has enough for a whole document."""
+        return sys.maxsize if self.whole_documents else self.min_chars
 
     def rule_as_json(self) -> dict[str, str]:
         """Return the unit, the threshold and the segmenter of span-F1 for manifests."""
@@ -33,7 +40,12 @@ class SpanOptions:
 
     def as_json(self) -> dict[str, str | int]:
         """Return all options for keys and manifests."""
-        return {**self.rule_as_json(), "match": self.match, "min_chars": self.min_chars}
+        options: dict[str, str | int] = {**self.rule_as_json(), "match": self.match}
+        if self.whole_documents:
+            options["whole_documents"] = True
+        else:
+            options["min_chars"] = self.min_chars
+        return options
 
 
 def raw_path(text: str | Path) -> Path:

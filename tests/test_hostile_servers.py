@@ -18,7 +18,7 @@ from builders.core.errors import InputError, Unfinished
 from builders.core.hub import clear_errors
 from builders.core.reply_limits import ReplyLimits, in_daemon_threads, run_within
 
-_SECONDS = 2.0  # from a signal to the end of a command, without the load of other tests
+_SOON = 30  # seconds, on any machine. What the commands wait for would take 60 seconds or more.
 _CODES = {signal.SIGTERM: 143, signal.SIGINT: 130}
 
 
@@ -46,7 +46,7 @@ def test_an_answer_has_limits_of_time_and_size(mode: str, monkeypatch: pytest.Mo
         started = time.monotonic()
         with pytest.raises(Unfinished, match=f"cannot be reached .*{problem}"):
             Endpoint("judge").answer("question")
-        assert time.monotonic() - started < 10
+        assert time.monotonic() - started < _SOON
         assert server.sent < 64 << 20
 
 
@@ -158,7 +158,7 @@ def test_a_signal_ends_a_command_that_asks_a_language_model(mode: str, number: s
     with HostileServer(mode) as server:
         process = start([sys.executable, "-c", _ASK], OPENAI_BASE_URL=f"{server.url}/v1")
         wait_until(lambda: server.is_asked, process)
-        assert stop(process, number) < _SECONDS + 2
+        assert stop(process, number) < _SOON
 
 
 @pytest.mark.parametrize("number", _CODES)
@@ -167,7 +167,7 @@ def test_a_signal_ends_a_command_that_asks_a_hub(number: signal.Signals, tmp_pat
         words = command("baselines", "pull", "org/name", "--out", tmp_path / "model")
         process = start(words, HF_ENDPOINT=server.url, HF_HOME=str(tmp_path))
         wait_until(lambda: server.is_asked, process)
-        assert stop(process, number) < _SECONDS + 2
+        assert stop(process, number) < _SOON
     assert not (tmp_path / "model").exists()
 
 
@@ -176,7 +176,7 @@ def test_a_signal_ends_a_command_whose_threads_are_busy(work: str, tmp_path: Pat
     mark = tmp_path / "begun"
     process = start([sys.executable, "-c", _SLEEP, work, str(mark)])
     wait_until(mark.exists, process)
-    assert stop(process, signal.SIGTERM) < _SECONDS + 2
+    assert stop(process, signal.SIGTERM) < _SOON
 
 
 def test_threads_end_with_the_first_error() -> None:

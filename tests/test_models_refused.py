@@ -321,10 +321,10 @@ def test_without_a_hub_every_command_says_so_in_one_line(tmp_path: Path, release
     ):
         words: list[Any] = [verb, "--release", release, "--split", "train", "--out", tmp_path / "out"]
         words += options
-        # A command without a limit would wait for minutes.
+        # A command without a limit would wait for minutes, on any machine.
         start_time = time.monotonic()
         error_line = error_of(run("baselines", words, code=1))
-        assert time.monotonic() - start_time < 15
+        assert time.monotonic() - start_time < 60
         assert error_line.startswith(
             f"error: the model org/name would come from the hub: {silent_hub} cannot be reached"
         )

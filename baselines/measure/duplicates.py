@@ -184,7 +184,9 @@ def _count_unjudged_copies(rankings: Rankings, qrels: Qrels, copies: Duplicates)
 
 
 def duplicate_pairs(run: Run, qrels: Qrels, copies: Duplicates) -> Iterator[dict[str, Any]]:
-    """Yield every passage whose leader is another passage, and every contradicted pair, for inspection.
+    """Yield every passage that follows another passage (its leader), and every contradicted pair, for inspection.
+
+    :class:`Duplicates` explains leaders and contradicted pairs.
 
     The keys are ``run``, ``query-id``, ``corpus-id``, ``like`` (id of the other passage) and ``labels`` (the grades of
     the two passages, None if unjudged).

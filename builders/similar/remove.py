@@ -214,15 +214,15 @@ def write_remaining(
                 texts += table["text"].to_pylist()
             remaining_texts[config] = texts
 
-    _write_told_apart(draft, tested, duplicated)
+    _write_duplicated_and_others(draft, tested, duplicated)
     _drop_drawn_sets(draft, release)
     _count_remaining(draft, release, removed, judgments, remaining_texts)
 
 
-def _write_told_apart(
+def _write_duplicated_and_others(
     draft: Draft, tested: Mapping[str, Mapping[str, str]], duplicated: Mapping[str, Collection[str]]
 ) -> None:
-    """Write the tested questions that are similar to a removed question, and the other tested questions."""
+    """Write the tested questions that resemble a removed question (``duplicated``), and the rest (``others``)."""
     for split, texts in tested.items():
         similar_texts: dict[str, str] = {}
         other_texts: dict[str, str] = {}

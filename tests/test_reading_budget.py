@@ -51,7 +51,10 @@ def test_an_answer_counts_if_it_was_read(small: Path, tmp_path: Path, caplog: py
     budgets = [10, 21, 26, 500]
     words = ["--release", small, "--answers", "--budget", budgets]
     report = evaluate_runs([run_path], release=small, answers=True, budget=budgets, per_query=tmp_path / "q.parquet")
-    assert "the lists of 1 of 1 questions have fewer than 500 characters; a deeper run may have further answers" in caplog.text
+    assert (
+        "the lists of 1 of 1 questions have fewer than 500 characters; a deeper run may have further answers"
+        in caplog.text
+    )
     figures = report.value[0]["budgets"]
     assert [figures[str(budget)]["answer"] for budget in budgets] == [0.0, 0.0, 1.0, 1.0]
     assert [figures[str(budget)]["characters"] for budget in budgets] == [10, 21, 26, 32]

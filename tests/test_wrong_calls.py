@@ -161,7 +161,9 @@ INPUT = {
     ),
     # files
     "baselines fuse --out N N FILE": "N: is both a run to read and --out; expected different files",
-    "baselines errors no-answer --release R --list N N": "N: is both a run to read and --list; expected different files",
+    "baselines errors no-answer --release R --list N N": (
+        "N: is both a run to read and --list; expected different files"
+    ),
     "baselines errors no-answer --release R --write-pruned FOLDER N": (
         "FOLDER: is a directory; expected the name of a file"
     ),

@@ -1,11 +1,13 @@
 """Build a release whose passages are cut by your own function, and measure how much of it must be read.
 
     python examples/chunker.py --raw builders/sample
+    python examples/chunker.py --raw dureader-2.0-demo --out build/examples/chunked-demo
 
 Replace ``cut_document``. The paper joins paragraphs until a passage has 256 characters (Section 2.2.2).
 """
 
 import argparse
+import gzip
 import json
 import re
 from pathlib import Path
@@ -14,7 +16,7 @@ from baselines import evaluate_runs, search_bm25
 from builders import build_release
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-parser.add_argument("--raw", default="builders/sample", help="folder with raw DuReader rows (JSON lines)")
+parser.add_argument("--raw", default="builders/sample", help="folder with raw DuReader rows: *.json or *.json.gz")
 parser.add_argument("--out", default="build/examples/chunked", help="the new release directory")
 options = parser.parse_args()
 
@@ -28,19 +30,22 @@ def cut_document(paragraphs: list[str]) -> list[str]:
     return ["".join(sentences[start : start + SENTENCES]) for start in starts]
 
 
-cut_folder = Path(options.out).with_name("chunked-raw")
+raw_paths = sorted(Path(options.raw).glob("*.json*"))
+if not raw_paths:
+    parser.error(f"--raw {options.raw}: has no *.json or *.json.gz")
+cut_folder = Path(f"{options.out}-raw")
 cut_folder.mkdir(parents=True, exist_ok=True)
-for raw_path in sorted(Path(options.raw).glob("*.json")):
-    lines = []
-    for line in raw_path.read_text(encoding="utf-8").split("\n"):
-        if not line:
-            continue
-        row = json.loads(line)
-        for document in row["documents"]:
-            document["paragraphs"] = cut_document(document["paragraphs"])
-            document.pop("segmented_paragraphs", None)  # the words of the old paragraphs
-        lines.append(json.dumps(row, ensure_ascii=False) + "\n")
-    (cut_folder / raw_path.name).write_text("".join(lines), encoding="utf-8")
+for raw_path in raw_paths:
+    open_raw = gzip.open if raw_path.suffix == ".gz" else open
+    # The file's name says the split: search.dev.json.
+    cut_path = cut_folder / raw_path.name.removesuffix(".gz")
+    with open_raw(raw_path, "rt", encoding="utf-8") as rows, open(cut_path, "w", encoding="utf-8") as cut_rows:
+        for line in rows:
+            row = json.loads(line)
+            for document in row["documents"]:
+                document["paragraphs"] = cut_document(document["paragraphs"])
+                document.pop("segmented_paragraphs", None)  # the words of the old paragraphs
+            cut_rows.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 # With one character as the shortest passage, nothing is joined: every piece of `cut_document` is a passage.
 release = build_release(raw=[cut_folder], out=options.out, min_chars=1)

@@ -1,5 +1,6 @@
 """Every program of examples/ runs and prints what it promises."""
 
+import gzip
 import json
 import os
 import re
@@ -71,10 +72,17 @@ def test_release_from_own_questions(run_example: RunExample) -> None:
 
 
 def test_chunker(run_example: RunExample, tmp_path: Path) -> None:
-    printed = run_example("chunker.py", "--raw", ROOT / "builders/sample")
+    # A gzipped file is read, too, as in DuReader's demo rows.
+    for raw_path in (ROOT / "builders/sample").glob("*.json"):
+        (tmp_path / "raw").mkdir(exist_ok=True)
+        (tmp_path / "raw" / f"{raw_path.name}.gz").write_bytes(gzip.compress(raw_path.read_bytes()))
+    printed = run_example("chunker.py", "--raw", tmp_path / "raw")
     assert "256 characters" in printed and "1,024 characters" in printed
-    passages = open_release("build/examples/chunked").texts("corpus", "corpus").values()
-    assert all(len(re.findall("[。！？!?].", passage)) <= 3 for passage in passages)
+    release = open_release("build/examples/chunked")
+    passages = release.texts("corpus", "corpus").values()
+    # Three sentences at most, so at most two ends of sentences inside a passage.
+    assert all(len(re.findall("[。！？!?].", passage)) <= 2 for passage in passages)
+    assert {split for config, split in release.splits() if config == "queries"} >= {"train", "dev", "test"}
 
 
 def test_read_failures(run_example: RunExample, sample_release: Path) -> None:

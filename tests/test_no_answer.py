@@ -5,6 +5,7 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -32,16 +33,27 @@ def test_auroc_is_that_of_sklearn(answerable: list[float], unanswerable: list[fl
     assert auroc(np.array(answerable), np.array(unanswerable)) == pytest.approx(expected, abs=1e-12)
 
 
+@given(confidences, confidences)
+def test_auroc_is_the_share_of_ordered_pairs(answerable: list[float], unanswerable: list[float]) -> None:
+    wins = 0.0
+    for high in answerable:
+        for low in unanswerable:
+            wins += 1.0 if high > low else 0.5 if high == low else 0.0
+    expected = wins / (len(answerable) * len(unanswerable))
+    assert auroc(np.array(answerable), np.array(unanswerable)) == pytest.approx(expected, abs=1e-12)
+
+
 def test_the_interval_of_auroc_resamples_questions() -> None:
     random = np.random.default_rng(1)
     answerable = random.normal(1, 1, 60)
     unanswerable = answerable - random.exponential(0.5, 60)
     values = []
-    for _ in range(4_000):
+    for _ in range(500):
         rows = random.integers(60, size=60)
-        labels = [1] * 60 + [0] * 60
-        values.append(roc_auc_score(labels, np.concatenate([answerable[rows], unanswerable[rows]])))
-    assert auroc_interval(answerable, unanswerable, 0) == pytest.approx(np.quantile(values, [0.025, 0.975]), abs=0.01)
+        pairs = answerable[rows][:, None] - unanswerable[rows][None, :]
+        values.append((pairs > 0).mean())
+    expected = np.quantile(values, [0.025, 0.975])
+    assert auroc_interval(answerable, unanswerable, seed=0) == pytest.approx(expected, abs=0.02)
 
 
 @given(confidences, st.sampled_from([0.0, 0.1, 0.25, 0.29, 0.5, 0.7, 0.99]))
@@ -72,6 +84,23 @@ def test_the_threshold_is_chosen_on_one_half_and_counted_on_the_other() -> None:
     assert try_threshold(answerable, unanswerable, 0.1, seed=4) != trial
 
 
+@given(st.lists(st.tuples(st.integers(-4, 4), st.integers(-4, 4)), min_size=2, max_size=30), st.integers(0, 5))
+def test_the_trial_of_a_threshold_equals_a_brute_force(rows: list[tuple[int, int]], seed: int) -> None:
+    answerable, unanswerable = (np.array(column, float) for column in zip(*rows, strict=True))
+    trial = try_threshold(answerable, unanswerable, 0.2, seed)
+    shuffled_rows = [rows[row] for row in np.random.default_rng(seed).permutation(len(rows))]
+    chosen_on, other_half = shuffled_rows[: len(rows) // 2], shuffled_rows[len(rows) // 2 :]
+    # Of all thresholds, the lowest with at most a fifth of false answers on the first half.
+    allowed = []
+    for _, threshold in chosen_on:
+        false_answers = [without for _, without in chosen_on if without > threshold]
+        if 5 * len(false_answers) <= len(chosen_on):
+            allowed.append(threshold)
+    assert (trial.threshold, trial.chosen_on, trial.questions) == (min(allowed), len(chosen_on), len(other_half))
+    assert trial.false_answers == len([without for _, without in other_half if without > trial.threshold])
+    assert trial.answered == len([score for score, _ in other_half if score > trial.threshold])
+
+
 def nauc_by_its_definition(confidences: Sequence[float], values: Sequence[float]) -> float:
     """Return nAUC, where a question's value is the mean of the questions with its confidence."""
 
@@ -83,7 +112,8 @@ def nauc_by_its_definition(confidences: Sequence[float], values: Sequence[float]
         rising = [value for _, value in sorted(pairs)]
         means = []
         for tenth in range(10):
-            declined = min(round(tenth / 10 * len(rising)), len(rising) - 1)
+            # mteb's shares are products: 3 * 0.1 is above 0.3, so 4.5 of 15 questions are rounded up.
+            declined = min(round(tenth * 0.1 * len(rising)), len(rising) - 1)
             means.append(math.fsum(rising[declined:]) / (len(rising) - declined))
         return auc(np.arange(10) / 10, means)
 
@@ -128,13 +158,21 @@ LISTS = {
 }
 
 
-@pytest.fixture
-def small(tmp_path: Path) -> Path:
-    """A release of the texts above with answers, and the run ``run`` beside it."""
+@pytest.fixture(autouse=True)
+def _few_resamples(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "small" in request.fixturenames:
+        monkeypatch.setattr("baselines.measure.confidence.RESAMPLES", 20)
+
+
+Rows = dict[tuple[str, str], list[dict[str, Any]]]
+
+
+def small_rows() -> Rows:
+    """Return the rows of a release of the texts above. Only the question "dry" has an answer."""
     answer_row = dict.fromkeys(schema_of("answers").names, "")
     answer_row |= {"query_id": "dry", "answers": ["关机，放进大米"]}
     answer_row |= {"yesno_answers": [], "entity_answers": [[]], "answer_passages": [[]]}
-    rows = {
+    return {
         ("corpus", "corpus"): corpus_rows([DRY, COPY, ANSWER, NEGATIVE, WET, FAR, COLD]),
         ("queries", "dev"): [{"_id": query_id, "text": query_id} for query_id in LISTS],
         ("qrels", "dev"): [
@@ -145,11 +183,26 @@ def small(tmp_path: Path) -> Path:
         ],
         ("answers", "dev"): [answer_row],
     }
-    with draft_release(tmp_path / "small", BUILD) as draft:
+
+
+def stress_row(text: str, original_id: str) -> dict[str, str]:
+    """Return a row of ``stress-swap-queries``."""
+    return {"_id": md5(text), "text": text, "original_id": original_id}
+
+
+def write_release(path: Path, rows: Rows) -> Path:
+    """Write a release with these rows."""
+    with draft_release(path, BUILD) as draft:
         for (config, split), table_rows in rows.items():
             draft.write(config, split, [pa.Table.from_pylist(table_rows, schema_of(config))])
+    return path
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """A release of the texts above with answers, and the run ``run`` beside it."""
     write_lists(tmp_path / "run", LISTS)
-    return tmp_path / "small"
+    return write_release(tmp_path / "small", small_rows())
 
 
 def no_answer(release: Path, *words: object, code: int = 0) -> Done:
@@ -190,11 +243,38 @@ def test_positives_copies_and_answers_are_removed(small: Path, tmp_path: Path) -
     assert "near-duplicates and passages with an answer are removed" in printed
 
 
+def test_a_perturbed_question_has_the_answers_of_its_original(tmp_path: Path) -> None:
+    perturbed = "yrd"
+    rows = small_rows() | {("stress-swap-queries", "dev"): [stress_row(perturbed, "dry"), stress_row("dloc", "cold")]}
+    release = write_release(tmp_path / "stress", rows)
+    lists = {md5(perturbed): LISTS["dry"], md5("dloc"): LISTS["cold"]}
+    run_path = write_lists(tmp_path / "run", lists)
+    report = report_no_answer([run_path], release=release, set="stress-swap", list=tmp_path / "list")
+    first_line = json.loads((tmp_path / "list").read_text().splitlines()[0])
+    assert first_line["removed"] == {md5(DRY): "positive", md5(COPY): "near-duplicate", md5(ANSWER): "answer"}
+    assert "passages with an answer are removed" in str(report)
+
+
+def test_a_release_without_answers_says_so(tmp_path: Path) -> None:
+    rows = small_rows()
+    del rows["answers", "dev"]
+    release = write_release(tmp_path / "bare", rows)
+    report = report_no_answer([write_lists(tmp_path / "run", LISTS)], release=release)
+    assert report.value[0]["removed"] == {"positive": 3, "near-duplicate": 1, "answer": 0}
+    assert "(the release has no answers to these questions)" in str(report)
+
+
 def test_a_run_that_is_too_short_names_the_depth(small: Path, tmp_path: Path) -> None:
     short = {query_id: scored_texts[:3] for query_id, scored_texts in LISTS.items()}
     error = error_of(no_answer(small, write_lists(tmp_path / "short", short), code=1))
     # "dry" has a positive and a near-duplicate in the first three, so one passage remains.
     assert "is too short for 1 of 3 questions" in error and "search with --top-k 4 or more" in error
+    # The fourth passage has an answer, too, so the depth is named again.
+    short["dry"] = LISTS["dry"][:4]
+    error = error_of(no_answer(small, write_lists(tmp_path / "short", short), code=1))
+    assert "search with --top-k 5 or more" in error
+    short["dry"] = LISTS["dry"][:5]
+    no_answer(small, write_lists(tmp_path / "enough", short))
 
 
 def test_a_list_that_the_engine_ended_is_skipped(small: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -230,6 +310,9 @@ def test_a_fusion_is_compared_with_the_fusion_of_pruned_runs(small: Path, tmp_pa
     assert value["questions"] == 3
     with pytest.raises(InputError, match=r"passage '\w+' for the question 'dry', which it answers \(positive\)"):
         report_no_answer([fused], release=small, pruned=fused)
+    without_dry = {query_id: fused_pruned.hits[query_id] for query_id in ("cold", "far")}
+    with pytest.raises(InputError, match=r"has 0 passages for the question 'dry', where 3 of .* remain"):
+        report_no_answer([fused], release=small, pruned=Run.in_memory("lacking", without_dry))
     with pytest.raises(UsageError, match="pruned belongs to one run; expected one run, found 2"):
         report_no_answer(runs, release=small, pruned=fused_pruned)
 
@@ -252,6 +335,14 @@ def test_deep_lists_are_read_until_two_passages_remain(small: Path, tmp_path: Pa
     first_line, second_line = map(json.loads, (tmp_path / "list").read_text().splitlines())
     assert len(first_line["removed"]) == 60 and first_line["best_without"] == 40.0
     assert second_line["best_without"] == 0.0
+
+
+@pytest.mark.parametrize("option", ["--list", "--write-pruned"])
+def test_an_output_is_not_a_run_that_is_read(small: Path, tmp_path: Path, option: str) -> None:
+    before = (tmp_path / "run").read_bytes()
+    error = error_of(no_answer(small, option, tmp_path / "run", tmp_path / "run", code=1))
+    assert f"is both a run to read and {option}" in error
+    assert (tmp_path / "run").read_bytes() == before
 
 
 @pytest.mark.parametrize(

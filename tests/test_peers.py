@@ -21,6 +21,9 @@ from environments import clean_environ, environment
 from pages import blocks
 from releases import all_tables, make_release, md5, passage
 
+from baselines import report_no_answer
+from baselines.measure.confidence import nauc
+
 REQUIREMENTS = Path(__file__).with_name("peers-requirements.txt")
 
 
@@ -219,3 +222,28 @@ def test_ir_measures(place: Place) -> None:
     (place.folder / "RUN").write_text("".join(run_lines), encoding="utf-8")
     printed = dict(line.split() for line in place.shell(block("ir_measures", "bash")).splitlines())
     assert printed == {"RR@10": "0.7500", "Success@1": "0.5000", "Success@50": "1.0000"}
+
+
+@pytest.mark.usefixtures("model")
+def test_mteb_computes_the_same_nauc(place: Place) -> None:
+    """mteb's own scores of its predictions, and its function on random inputs with ties."""
+    random_inputs = []
+    generator = np.random.default_rng(0)
+    for count in range(2, 42):
+        confidences = generator.integers(0, 5, count) if count % 2 else generator.normal(size=count)
+        values = generator.choice([0, 0.1, 0.25, 0.5, 1], count)
+        values[:2] = (0, 1)  # nAUC is undefined if all values are equal
+        random_inputs.append([confidences.tolist(), values.tolist()])
+    code = block("mteb", "python").replace("cache=None", 'cache=None, prediction_folder="PREDICTIONS"')
+    code += f"""
+import numpy as np
+from mteb._evaluators.retrieval_metrics import nauc
+areas = [nauc(np.array(keys, float), np.array(values, float)) for keys, values in {random_inputs!r}]
+"""
+    (scores,), areas = place.python(code, "[results[0].scores['dev'], areas]")
+    own_areas = [nauc(np.array(keys, float), np.array(values, float)) for keys, values in random_inputs]
+    assert own_areas == pytest.approx(areas, abs=1e-12)
+    (predictions_path,) = (place.folder / "PREDICTIONS").rglob("*.json")
+    (result,) = report_no_answer([predictions_path], release=place.folder / "RELEASE").value
+    expected = {name: scores[name] for name in result["nAUC"]}
+    assert {name: figures["value"] for name, figures in result["nAUC"].items()} == pytest.approx(expected, abs=1e-5)

@@ -6,20 +6,22 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from commands import error_of, run
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from releases import md5, raw_row, write_rows
 
 from baselines import evaluate_runs
 from baselines.measure.reading_budget import read_top
-from builders.store.reader import open_release
+from builders import build_release
+from builders.store.reader import Release, open_release
 from builders.store.runs import Run, read_run, write_run
 from builders.store.stored_answers import read_answers
 from builders.text.span_f1 import is_positive
 from builders.text.span_options import THRESHOLD
 
-FILLER = "春天来了，天气很好。"  # 10 characters
+FILLER = "春天来了天气很好真的"  # 10 characters, none of them in the answer
 ANSWER = "杏花三月开。"  # 6 characters
+LINES = ["甲乙戊", "己庚辛壬癸", "甲己乙庚丙", "辛壬", "癸甲乙丙丁"]
 TEXTS = [FILLER, FILLER + ANSWER, ANSWER]
 
 
@@ -49,7 +51,10 @@ def test_an_answer_counts_if_it_was_read(small: Path, tmp_path: Path, caplog: py
     budgets = [10, 21, 26, 500]
     words = ["--release", small, "--answers", "--budget", budgets]
     report = evaluate_runs([run_path], release=small, answers=True, budget=budgets, per_query=tmp_path / "q.parquet")
-    assert "the lists of 1 of 1 questions have fewer than 500 characters; search with a larger --top-k" in caplog.text
+    assert (
+        "the lists of 1 of 1 questions have fewer than 500 characters; a deeper run may have further answers"
+        in caplog.text
+    )
     figures = report.value[0]["budgets"]
     assert [figures[str(budget)]["answer"] for budget in budgets] == [0.0, 0.0, 1.0, 1.0]
     assert [figures[str(budget)]["characters"] for budget in budgets] == [10, 21, 26, 32]
@@ -63,8 +68,8 @@ def test_an_answer_counts_if_it_was_read(small: Path, tmp_path: Path, caplog: py
 
 def test_budgets_equal_a_brute_force(sample_release: Path, tmp_path: Path) -> None:
     run_path = tmp_path / "run"
-    run("baselines", "bm25", "--quiet", "--release", sample_release, "--top-k", 10, "--out", run_path)
-    budgets = [64, 256, 1024]
+    run("baselines", "bm25", "--quiet", "--release", sample_release, "--top-k", 5, "--out", run_path)
+    budgets = [32, 100]
     (value,) = evaluate_runs([run_path], release=sample_release, answers=True, unit="char", budget=budgets).value
     release = open_release(sample_release)
     texts = release.texts("corpus", "corpus")
@@ -82,6 +87,39 @@ def test_budgets_equal_a_brute_force(sample_release: Path, tmp_path: Path) -> No
                 remaining -= len(text)
             labels.append(is_answered)
         assert value["budgets"][str(budget)]["answer"] == sum(labels) / len(labels)
+
+
+@pytest.fixture(scope="module")
+def lines(tmp_path_factory: pytest.TempPathFactory) -> Release:
+    """A release with one question, whose answer is "甲乙丙丁", and every text of LINES as a passage."""
+    folder = tmp_path_factory.mktemp("lines")
+    rows = [raw_row(1, "问", [[text] for text in LINES], ["甲乙丙丁"])]
+    write_rows(folder / "raw/search.dev.json", rows)
+    return build_release(raw=[folder / "raw"], out=folder / "lines", min_chars=1, unit="char", workers=1)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.permutations(LINES), st.integers(1, 5), st.lists(st.integers(1, 30), min_size=1, max_size=4))
+def test_any_list_and_budget_equals_a_brute_force(
+    lines: Release, order: list[str], length: int, budgets: list[int]
+) -> None:
+    run = Run.in_memory("r", {md5("问"): [(md5(text), -float(rank)) for rank, text in enumerate(order[:length])]})
+    (value,) = evaluate_runs([run], release=lines, answers=True, unit="char", budget=budgets).value
+    shares = {}
+    for budget in budgets:
+        # Read character by character: a passage is read until its end, or until the budget is spent.
+        read_texts = [""]
+        for text in order[:length]:
+            for character in text:
+                if sum(map(len, read_texts)) < budget:
+                    read_texts[-1] += character
+            read_texts.append("")
+        shares[budget] = float(any(is_positive(text, ["甲乙丙丁"], THRESHOLD) for text in read_texts if text))
+        assert value["budgets"][str(budget)]["answer"] == shares[budget]
+        assert value["budgets"][str(budget)]["characters"] == sum(map(len, read_texts))
+    # Who reads more has more answers.
+    rising = [shares[budget] for budget in sorted(budgets)]
+    assert rising == sorted(rising)
 
 
 def test_a_split_without_judgments_has_budgets(small: Path, tmp_path: Path) -> None:

@@ -120,6 +120,25 @@ USAGE: list[tuple[str, tuple[str, ...]]] = [
     ("builders similar --release R --against FILE --questions R", ("--questions and --release name the same",)),
     ("baselines evaluate --release R --answers --ties expected N", ("--answers and --ties expected exclude each",)),
     ("baselines errors holes --release R --ties expected N", ("--ties: expected one of listed, id",)),
+    ("baselines evaluate N --release R --budget 5", ("--budget needs --answers",)),
+    (
+        "baselines evaluate N --release R --answers --budget 256 0",
+        ("--budget", "expected a whole number of at least 1", "found 0"),
+    ),
+    (
+        "baselines errors no-answer --release R --false-answers 1 N",
+        ("--false-answers", "expected a number from 0 to 0.99, found 1"),
+    ),
+    ("baselines errors no-answer --release R --pruned N N N", ("--pruned belongs to one run", "found 2")),
+    ("baselines errors no-answer --release R --write-pruned O N N", ("--write-pruned belongs to one run", "found 2")),
+    (
+        "baselines errors no-answer --release R --list O --write-pruned O N",
+        ("--list and --write-pruned name the same file O",),
+    ),
+    (
+        "builders release --raw R --out O --whole-documents --min-chars 64",
+        ("--min-chars and --whole-documents exclude each other",),
+    ),
     ("baselines errors --tally R", ("no step '--tally'; expected one of draw, tally, holes, duplicates",)),
     ("baselines show --port 7000 N", ("--port needs --serve",)),
     ("builders annotate relabel candidates --release R --out O --agree all", ("--agree needs action move",)),
@@ -142,6 +161,16 @@ INPUT = {
     ),
     # files
     "baselines fuse --out N N FILE": "N: is both a run to read and --out; expected different files",
+    "baselines errors no-answer --release R --list N N": (
+        "N: is both a run to read and --list; expected different files"
+    ),
+    "baselines errors no-answer --release R --write-pruned FOLDER N": (
+        "FOLDER: is a directory; expected the name of a file"
+    ),
+    "baselines errors no-answer --release R N": (
+        "N: is too short for 1 of 2 questions: fewer than two passages remain without those that answer the question; "
+        "search with --top-k 3 or more"
+    ),
     "builders release --raw MISSING --out O": "MISSING: does not exist",
     "builders check --release MISSING": f"MISSING: {NO_RELEASE}",
     "builders check --release FILE": f"FILE: {NO_RELEASE}",

@@ -91,8 +91,8 @@ def pair_lists(run: Run, qrels: Qrels, rule: AnsweringRule, pruned: Run | None =
         pruned: a run of the same system without the answering passages (default: they are removed from ``run``).
 
     Raises:
-        InputError: the lists are too short, ``pruned`` has an answering passage, the run has ranks instead of scores,
-            or fewer than two questions have lists.
+        InputError: the lists are too short, ``pruned`` has an answering passage or lacks a list, the run has ranks
+            instead of scores, or fewer than two questions have lists.
     """
     answering = find_answering(run, qrels, rule, needed=_LIST_LENGTH)
     if pruned is not None:
@@ -105,7 +105,7 @@ def pair_lists(run: Run, qrels: Qrels, rule: AnsweringRule, pruned: Run | None =
         hits = unique_hits(run, query_id)
         hits_without = [hit for hit in hits if hit[0] not in reasons]
         if pruned is not None:
-            hits_without = unique_hits(pruned, query_id)
+            hits_without = _pruned_hits(pruned, query_id, run, remaining_count=len(hits_without))
         if min(len(hits), len(hits_without)) < _LIST_LENGTH:
             # The positives that the list lacks may follow in a deeper list.
             short_lists.add(len(hits), len(reasons.keys() | positives.keys()) + _LIST_LENGTH)
@@ -175,6 +175,18 @@ def _expect_pruned(pruned: Run, qrels: Qrels, rule: AnsweringRule) -> None:
                 "a fusion of runs of --write-pruned",
                 path=pruned.path,
             )
+
+
+def _pruned_hits(pruned: Run, query_id: str, run: Run, *, remaining_count: int) -> list[Hit]:
+    """Return the list of a question in ``pruned``, which has as many passages as remain in ``run``, or two."""
+    pruned_hits = unique_hits(pruned, query_id)
+    if len(pruned_hits) < min(remaining_count, _LIST_LENGTH):
+        raise InputError(
+            f"has {len(pruned_hits)} passages for the question {query_id!r}, where {remaining_count} of {run.path} "
+            "remain; expected a fusion of runs of --write-pruned",
+            path=pruned.path,
+        )
+    return pruned_hits
 
 
 def _expect_scores(run: Run, pairs: Sequence[ListPair]) -> None:

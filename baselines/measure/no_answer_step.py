@@ -1,11 +1,12 @@
 """The step `no-answer` of `errors`."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from baselines.measure.measure_options import QrelsConfig, RunPaths
-from builders.core.errors import UsageError
-from builders.core.options import Between, Help, Placeholder
+from baselines.measure.measure_options import QrelsConfig
+from builders.core.errors import InputError, UsageError
+from builders.core.options import Between, Help, Placeholder, Use
 from builders.core.results import Report
 from builders.core.verbs import TABLE_FORMATS, verb
 from builders.core.words import SEGMENTERS
@@ -18,7 +19,9 @@ FALSE_ANSWERS = 0.1
 
 @verb(formats=TABLE_FORMATS)
 def report_no_answer(
-    runs: RunPaths,
+    runs: Annotated[
+        Sequence[RunPath], Use.POSITIONAL, Help("run with the scores of its passages, for example a TREC run")
+    ],
     *,
     release: ReleasePath,
     split: AnySplit = "dev",
@@ -80,7 +83,7 @@ def report_no_answer(
         write_pruned_run,
     )
     from baselines.measure.reference_source import ReferenceSource
-    from builders.core.files import check_file
+    from builders.core.files import check_file, real_path
     from builders.store.layout import SETS
     from builders.store.original_runs import read_release_run
     from builders.store.reader import open_release
@@ -89,9 +92,16 @@ def report_no_answer(
     for option, value in (("--pruned", pruned), ("--write-pruned", write_pruned)):
         if value is not None and len(runs) != 1:
             raise UsageError(f"{option} belongs to one run; expected one run, found {len(runs)}")
-    for output_path in (write_pruned, list):
-        if output_path is not None:
-            check_file(output_path)
+    # Refuse wrong outputs before any run is read.
+    input_paths = [run for run in (*runs, pruned) if isinstance(run, Path)]
+    for option, output_path in (("--write-pruned", write_pruned), ("--list", list)):
+        if output_path is None:
+            continue
+        check_file(output_path)
+        if any(real_path(input_path) == real_path(output_path) for input_path in input_paths):
+            raise InputError(f"is both a run to read and {option}; expected different files", path=output_path)
+    if list is not None and write_pruned is not None and real_path(list) == real_path(write_pruned):
+        raise UsageError(f"--list and --write-pruned name the same file {list}")
     opened_release = open_release(release)
     source = ReferenceSource.of_options(
         release=opened_release, qrels=None, split=split, set_name=set, queries=queries, qrels_config=qrels_config

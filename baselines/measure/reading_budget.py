@@ -147,7 +147,7 @@ def _warn_of_short_lists(run: Run, readings: BudgetReadings) -> None:
     short_count = sum(characters < budget for characters in readings.characters[budget].values())
     if short_count:
         log.warning(
-            "%s: the lists of %d of %d questions have fewer than %d characters; search with a larger --top-k",
+            "%s: the lists of %d of %d questions have fewer than %d characters; a deeper run may have further answers",
             run.path,
             short_count,
             len(readings.characters[budget]),

@@ -21,11 +21,11 @@ def read_answers(release: Release, set_name: str, split: str) -> dict[str, dict[
 
     Raises :class:`InputError` if the set has no answers, or the release has none of the split.
     """
-    dataset_set = SETS.get(set_name)
-    if dataset_set is None or dataset_set.corpus != SETS["main"].corpus:
+    if not _has_answers(set_name):
         raise InputError(
             f"the set {set_name} has no answers; expected main, crosslingual or stress-KIND", path=release.path
         )
+    dataset_set = SETS[set_name]
     if ("answers", split) not in release.splits():
         raise InputError(f"has no answers/{split}; `python -m builders add answers` adds the config", path=release.path)
     answer_rows = {row["query_id"]: row for row in release.table("answers", split).to_pylist()}
@@ -39,11 +39,21 @@ def read_answers(release: Release, set_name: str, split: str) -> dict[str, dict[
     return rows_by_query
 
 
+def _has_answers(set_name: str) -> bool:
+    """True for the set ``main`` and the sets that search its passages."""
+    dataset_set = SETS.get(set_name)
+    return dataset_set is not None and dataset_set.corpus == SETS["main"].corpus
+
+
 def find_answer_texts(release: Release, set_name: str, split: str) -> dict[str, list[str]]:
-    """Return the answers of each query of a split by query id, empty if the release has no answers of the split."""
-    if set_name not in ("main", "crosslingual") or ("answers", split) not in release.splits():
+    """Return the answers of each query of a split by query id. Queries without an answer are left out.
+
+    The result is empty if the set has no answers, or the release has none of the split.
+    """
+    if not _has_answers(set_name) or ("answers", split) not in release.splits():
         return {}
-    return {query_id: row["answers"] for query_id, row in read_answers(release, set_name, split).items()}
+    answer_rows = read_answers(release, set_name, split)
+    return {query_id: row["answers"] for query_id, row in answer_rows.items() if row["answers"]}
 
 
 def answer_counts(

@@ -61,6 +61,7 @@ VERBS = {
     "mine": "baselines mine --release {here}/release --run {here}/train.run --out {here}/out",
     "evaluate": "baselines evaluate --release {here}/release {here}/dev.run",
     "evaluate --answers": "baselines evaluate --release {here}/release --answers --by question_type {here}/dev.run",
+    "evaluate --budget": "baselines evaluate --release {here}/release --answers --budget 16 64 {here}/dev.run",
     "compare": "baselines compare --release {here}/release {here}/dev.run {here}/other.run --format json",
     "fuse": "baselines fuse --release {here}/release --method weighted --tune dev --tune-on-these --weights {here}/out"
     " --out {here}/out.run {here}/dev.run {here}/other.run",
@@ -68,6 +69,7 @@ VERBS = {
     "errors holes": "baselines errors holes --release {here}/release {here}/dev.run",
     "errors duplicates": "baselines errors duplicates --release {here}/release {here}/dev.run",
     "errors stages": "baselines errors stages --release {here}/release {here}/dev.run {here}/other.run",
+    "errors no-answer": "baselines errors no-answer --release {here}/release {here}/scored.run",
     "errors draw": "baselines errors draw --release {here}/release --top-k 3 --sample 1 --format json {here}/dev.run",
     "encode": "baselines encode --release {here}/release --model {here}/dual --device cpu --out {here}/out",
     "search": "baselines search --release {here}/release --model {here}/dual --passages {here}/vectors --device cpu"
@@ -120,16 +122,20 @@ def make_inputs(folder: Path) -> None:
     write_hits(folder / "train.run", "train", passage_ids)
     write_hits(folder / "dev.run", "dev", passage_ids)
     write_hits(folder / "other.run", "dev", passage_ids[::-1])
+    write_hits(folder / "scored.run", "dev", passage_ids, step=0.1)
     first_id, second_id = map(md5, QUESTIONS["dev"][:2])
     labels = {(first_id, passage_ids[0]): 1, (second_id, passage_ids[5]): 0}
     judged_round(folder / "round", folder / "release", {"dev-001": ("accepted", labels)})
     write_query_vectors(folder / "v.parquet")
 
 
-def write_hits(path: Path, split: str, passage_ids: list[str]) -> None:
-    """Write a run with the same passages for each question of a split."""
-    hits = [(passage_id, 1 / rank) for rank, passage_id in enumerate(passage_ids, start=1)]
-    write_run(path, [(md5(question), hits) for question in QUESTIONS[split]])
+def write_hits(path: Path, split: str, passage_ids: list[str], step: float = 0.0) -> None:
+    """Write a run with the same passages for each question of a split. Scores rise by ``step`` with each question."""
+    rankings = []
+    for number, question in enumerate(QUESTIONS[split]):
+        hits = [(passage_id, number * step + 1 / rank) for rank, passage_id in enumerate(passage_ids, start=1)]
+        rankings.append((md5(question), hits))
+    write_run(path, rankings)
 
 
 def write_query_vectors(path: Path) -> None:

@@ -58,7 +58,7 @@ from builders.core.files import temporary_folder
 from builders.core.jobs import compiled, in_threads
 from builders.store.runs import RunColumns
 
-VERSION = "numba 2"  # increase the number when the file format changes
+VERSION = "numba 3"  # increase the number when the file format changes
 _IDS = "ids"  # file of the corpus ids, in row order
 Array = npt.NDArray[Any]
 
@@ -80,6 +80,17 @@ _SHARE = 26  # fractional bits of a share tf / (tf + norm), the saturated count 
 _BOUND = 11  # low bits that are dropped from the largest share of a list, so that 16 bits suffice
 _DIGITS = 11  # digits of a query's largest possible score
 
+# A hit is one integer that ascends from the best hit to the worst: (_SCORE_LIMIT - score) in the upper 32 bits, and the
+# rank of the passage's id in the lower 32 bits. So equal scores are ordered by id, and no two hits are equal.
+_KEY_BITS = 32
+_RANK_MASK = (1 << _KEY_BITS) - 1
+_SCORE_LIMIT = (1 << 31) - 1
+_ROWS_PER_BLOCK = 64  # rows whose largest sum is computed at a time
+# A sparse chunk has fewer postings than this share of its rows. Its postings are read twice instead of all its sums.
+_SPARSE_SHARE = 8
+# A binary search in a list costs about as much as reading this number of postings.
+_POSTINGS_PER_LOOKUP = 12
+
 # Constants of the hash of a word: the first 64 fractional bits of pi, and the multiplier of the mixer rrmxmx (Pelle
 # Evensen), which XXH3 uses, too.
 _HASH_START = 0x243F6A8885A308D3
@@ -95,6 +106,8 @@ FILES = {
     # 256 * (count of the term in the passage) + (code of the passage's length), sorted.
     "pairs": np.int64,
     "tokens": np.int64,  # number of passages, of passages with a token, and of tokens
+    "ranks": np.uint32,  # rank of each passage's id among all ids, in the order of the ids' bytes
+    "rows": np.uint32,  # row of each rank: the inverse of "ranks"
 }
 
 _EXACT_CODES = 24  # smaller codes are the lengths themselves
@@ -268,6 +281,12 @@ def write_index(folder: Path, texts: Iterable[str], ids: Iterable[pa.Array], thr
     for chunk_path in folder.glob("*.chunk"):
         chunk_path.unlink()
     write_strings(folder / _IDS, ids)
+    # Sorting the ids once makes ties cheap: a search compares ranks, which are integers, instead of strings. Arrow sorts
+    # by bytes, which is the order of characters in UTF-8.
+    rows_by_rank = pc.sort_indices(MappedStrings(folder / _IDS).array()).to_numpy()
+    ranks = np.empty(len(rows_by_rank), np.uint32)
+    ranks[rows_by_rank] = np.arange(len(rows_by_rank), dtype=np.uint32)
+    _append_columns(folder, {"ranks": ranks, "rows": rows_by_rank})
 
 
 def _append_columns(folder: Path, columns: dict[str, Array]) -> None:
@@ -285,6 +304,7 @@ class _Postings(NamedTuple):
         starts: first posting of each list, and the end of the last list.
         postings: 2 ** 16 * (row within the chunk) + (index in ``shares``).
         shares: share tf / (tf + norm) of each pair of count and length, times 2 ** ``_SHARE``.
+        ranks: rank of each passage's id.
     """
 
     chunks: Array
@@ -292,22 +312,21 @@ class _Postings(NamedTuple):
     starts: Array
     postings: Array
     shares: Array
+    ranks: Array
 
 
 class _Buffers(NamedTuple):
     """Memory of a search, which is used again for the next query.
 
     Attributes:
-        sums: sum of the contributions to each row of a chunk. All zero before and after a query.
-        touched_rows: rows of a chunk with a contribution.
-        rows: rows of the hits.
-        scores: scores of the hits.
+        sums: sum of the contributions to each row of a chunk. All zero before and after a chunk.
+        candidates: rows of a chunk that can become hits.
+        keys: the best hits so far, and newer hits. ``_KEY_BITS`` describes a key.
     """
 
     sums: Array
-    touched_rows: Array
-    rows: Array
-    scores: Array
+    candidates: Array
+    keys: Array
 
 
 class NumbaIndex(InvertedIndex):
@@ -345,7 +364,9 @@ class NumbaIndex(InvertedIndex):
             starts=files["start"],
             postings=files["postings"],
             shares=shares,
+            ranks=files["ranks"],
         )
+        self._rows_by_rank = files["rows"]
 
     def _bound_lists(self, starts: Array, postings: Array, shares: Array) -> Array:
         """Return the largest share of each list, rounded up, without the lowest ``_BOUND`` bits."""
@@ -369,6 +390,14 @@ class NumbaIndex(InvertedIndex):
         return NumbaIndex(self.folder, k1, b, self._threads, self.analyzer, self._folder_owner)
 
     def search_columns(self, query_ids: Sequence[str], queries: list[list[str]], top_k: int) -> RunColumns:
+        rows, scores, hit_counts = self.search_rows(queries, top_k)
+        return RunColumns(query_ids, hit_counts, self._ids.take(pa.array(rows)), scores)
+
+    def search_rows(self, queries: list[list[str]], top_k: int) -> tuple[Array, Array, Array]:
+        """Search as :meth:`search_columns` does. Return the rows and the scores of all hits, and each query's count.
+
+        A row is the position of a passage in the corpus.
+        """
         query_numbers, list_ranges, weights = self._look_up_terms(queries)
         first_terms = np.searchsorted(query_numbers, np.arange(len(queries) + 1))
         # Each query is summed separately, because the order of a vectorised sum changes the last digits of scores.
@@ -377,7 +406,7 @@ class NumbaIndex(InvertedIndex):
         # Within a query, the search needs the terms by ascending weight.
         order = np.lexsort((weights, query_numbers))
         integer_weights = np.rint(weights[order] * scales[query_numbers]).astype(np.int64)
-        rows, scores, hit_counts = _search_queries(
+        keys, hit_counts = _search_queries(
             first_terms,
             integer_weights,
             list_ranges[order],
@@ -386,7 +415,11 @@ class NumbaIndex(InvertedIndex):
             self.passages,
             min(top_k, self.passages),
         )
-        return self._rank_hits(query_ids, rows, scores, hit_counts, weight_sums, top_k)
+        ends = np.cumsum(hit_counts).tolist()
+        for begin, end in pairwise([0, *ends]):
+            keys[begin:end].sort()
+        rows = self._rows_by_rank[keys & _RANK_MASK]
+        return rows, _scale_back(_SCORE_LIMIT - (keys >> _KEY_BITS), hit_counts, weight_sums), hit_counts
 
     def _look_up_terms(self, queries: list[list[str]]) -> tuple[Array, Array, Array]:
         """Return the terms of the queries that the index has, by query, in three arrays with a row for each term.
@@ -417,32 +450,21 @@ class NumbaIndex(InvertedIndex):
         weights = np.array(word_counts, np.int64)[is_indexed] * idf
         return query_numbers, list_ranges, weights
 
-    def _rank_hits(
-        self, query_ids: Sequence[str], rows: Array, scores: Array, hit_counts: Array, weight_sums: Array, top_k: int
-    ) -> RunColumns:
-        """Sort the hits of all queries by falling score, then by id. Scale the scores back, and drop surplus hits.
 
-        ``hit_counts`` and ``weight_sums`` have a value for each query. A query can have more than ``top_k`` hits,
-        because all passages that tie with the last hit are among the hits.
-        """
-        query_numbers = np.repeat(np.arange(len(hit_counts)), hit_counts)
-        hits = pa.table({"query": query_numbers, "score": scores, "id": self._ids.take(pa.array(rows))})
-        # Arrow sorts ids by bytes, which is the order of characters in UTF-8.
-        sort_keys = [("query", "ascending"), ("score", "descending"), ("id", "ascending")]
-        ranked = hits.take(pc.sort_indices(hits, sort_keys))
-        ranks = np.arange(len(query_numbers)) - np.searchsorted(query_numbers, query_numbers)
-        best = ranked.filter(pa.array(ranks < top_k))
-        query_numbers = best["query"].to_numpy()
-        scales = _WEIGHT_SUM / weight_sums
-        best_scores = best["score"].to_numpy() / scales[query_numbers]
-        # A query's largest possible score is the sum of its weights. With eleven digits of this score, different
-        # integer sums remain different.
-        decimals = (_DIGITS - 1 - np.floor(np.log10(weight_sums)).astype(np.int64))[query_numbers]
-        for decimal_count in np.unique(decimals).tolist():
-            is_rounded = decimals == decimal_count
-            best_scores[is_rounded] = np.round(best_scores[is_rounded], decimal_count)
-        best_counts = np.bincount(query_numbers, minlength=len(hit_counts))
-        return RunColumns(query_ids, best_counts, best["id"].combine_chunks(), best_scores)
+def _scale_back(integer_scores: Array, hit_counts: Array, weight_sums: Array) -> Array:
+    """Return the scores of integer scores. ``hit_counts`` and ``weight_sums`` have a value for each query.
+
+    A query's largest possible score is the sum of its weights. With eleven digits of this score, different integer
+    scores remain different.
+    """
+    query_numbers = np.repeat(np.arange(len(hit_counts)), hit_counts)
+    scales = _WEIGHT_SUM / weight_sums
+    scores: Array = integer_scores / scales[query_numbers]
+    decimals = (_DIGITS - 1 - np.floor(np.log10(weight_sums)).astype(np.int64))[query_numbers]
+    for decimal_count in np.unique(decimals).tolist():
+        is_rounded = decimals == decimal_count
+        scores[is_rounded] = np.round(scores[is_rounded], decimal_count)
+    return scores
 
 
 def open_index(
@@ -491,23 +513,36 @@ def _contribution(weight, share):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _replace_lowest(best_scores, score):  # type: ignore[no-untyped-def]
-    """Replace the lowest score of the min-heap ``best_scores`` by a higher score.
+def _select_smallest(keys, count, smallest_count):  # type: ignore[no-untyped-def]
+    """Move the smallest of ``keys[:count]`` to the front, and the largest of them to ``smallest_count - 1``.
 
-    In the heap, the children of position n are at 2 n + 1 and 2 n + 2, and no child is lower than its parent. The new
-    score goes down from the top. Lower children move up.
+    Quickselect (Hoare 1961, "Algorithm 65: Find"): the keys are split at a pivot, then the side with the wanted
+    position is split again. Unlike a heap, it costs a few nanoseconds per key.
     """
-    position = 0
-    size = len(best_scores)
-    while 2 * position + 1 < size:
-        child = 2 * position + 1
-        if child + 1 < size and best_scores[child + 1] < best_scores[child]:
-            child += 1
-        if best_scores[child] >= score:
+    position = smallest_count - 1
+    low = 0
+    high = count - 1
+    while low < high:
+        # The pivot is the median of three keys, so that sorted keys are split well, too.
+        first, middle, last = keys[low], keys[(low + high) >> 1], keys[high]
+        pivot = max(min(first, middle), min(max(first, middle), last))
+        left = low
+        right = high
+        while left <= right:
+            while keys[left] < pivot:
+                left += 1
+            while keys[right] > pivot:
+                right -= 1
+            if left <= right:
+                keys[left], keys[right] = keys[right], keys[left]
+                left += 1
+                right -= 1
+        if position <= right:
+            high = right
+        elif position >= left:
+            low = left
+        else:
             break
-        best_scores[position] = best_scores[child]
-        position = child
-    best_scores[position] = score
 
 
 @compiled
@@ -525,25 +560,80 @@ def _find_posting(postings, row, first, end):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _search_query(weights, list_ranges, index, buffers, chunk_size, passage_count, top_k):  # type: ignore[no-untyped-def]
-    """Write one query's ``top_k`` best passages, and passages that tie with the last, into the buffers for hits.
+def _add_postings(sums, postings, shares, weight, only_touched):  # type: ignore[no-untyped-def]
+    """Add the contributions of a list to ``sums``. ``only_touched``: only to rows whose sum is not 0."""
+    if only_touched:
+        for posting in postings:
+            row = posting >> np.uint32(_PAIR_BITS)
+            score = sums[row]
+            if score > 0:
+                sums[row] = score + _contribution(weight, np.int64(shares[posting & np.uint32(_PAIR_MASK)]))
+    else:
+        for posting in postings:
+            row = posting >> np.uint32(_PAIR_BITS)
+            sums[row] += _contribution(weight, np.int64(shares[posting & np.uint32(_PAIR_MASK)]))
 
-    The example at the top of this file explains the method. Returns the number of written passages, which are unsorted.
 
-    ``weights`` ascend. ``list_ranges`` has the first list of each term and the end of the term's lists. ``index`` is
-    :class:`_Postings`, and ``buffers`` is :class:`_Buffers`. ``chunk_size`` is an argument, because cached code would
-    ignore a changed constant.
+@compiled
+def _gather_all(sums, candidates, needed_sum):  # type: ignore[no-untyped-def]
+    """Write the rows whose sum is at least ``needed_sum`` to ``candidates``. Clear the other sums. Return the count.
+
+    The largest sum of a block is computed by vector instructions. Most blocks have no candidate.
     """
-    chunks, bounds, starts, postings, shares = index
-    sums, touched_rows, rows, scores = buffers
+    count = 0
+    for start in range(0, len(sums), _ROWS_PER_BLOCK):
+        block = sums[start : start + _ROWS_PER_BLOCK]
+        largest = np.int32(0)
+        for score in block:
+            largest = max(largest, score)
+        if largest < needed_sum:
+            block[:] = 0
+            continue
+        for offset in range(len(block)):
+            if block[offset] >= needed_sum:
+                candidates[count] = start + offset
+                count += 1
+            else:
+                block[offset] = 0
+    return count
+
+
+@compiled
+def _gather_touched(sums, candidates, postings, needed_sum, count):  # type: ignore[no-untyped-def]
+    """Do the same as :func:`_gather_all` for the rows of a list, after ``count`` candidates of other lists.
+
+    The sum of a candidate becomes negative, so that the next list does not add the candidate again.
+    """
+    for posting in postings:
+        row = posting >> np.uint32(_PAIR_BITS)
+        score = sums[row]
+        if score > 0:
+            if score >= needed_sum:
+                candidates[count] = row
+                count += 1
+                sums[row] = -score
+            else:
+                sums[row] = 0
+    return count
+
+
+@compiled
+def _search_query(weights, list_ranges, index, buffers, chunk_size, passage_count, top_k):  # type: ignore[no-untyped-def]
+    """Write the keys of one query's ``top_k`` best passages into the buffer of keys, unsorted. Return their number.
+
+    The example at the top of this file explains the method. ``weights`` ascend. ``list_ranges`` has the first list of
+    each term and the end of the term's lists. ``index`` is :class:`_Postings`, and ``buffers`` is :class:`_Buffers`.
+    ``chunk_size`` is an argument, because cached code would ignore a changed constant.
+    """
+    chunks, bounds, starts, postings, shares, ranks = index
+    sums, candidates, keys = buffers
     term_count = len(weights)
     current_lists = list_ranges[:, 0].copy()  # list of each term in the chunk, or in a later chunk
     first_postings = np.empty(term_count, np.int64)  # the postings of each term in the chunk
     end_postings = np.empty(term_count, np.int64)
     # reach[n]: upper bound of the sum of the first n contributions.
     reach = np.zeros(term_count + 1, np.int64)
-    best_scores = np.zeros(top_k, np.int64)  # min-heap of the best scores so far
-    candidate_count = 0
+    key_count = 0
     lowest_score = np.int64(1)  # a hit needs this score; rises with the k-th best score
     for chunk in range((passage_count + chunk_size - 1) // chunk_size):
         # Find the postings of each term in this chunk, and the number of terms that are only looked up.
@@ -561,45 +651,74 @@ def _search_query(weights, list_ranges, index, buffers, chunk_size, passage_coun
                 bound = _contribution(weights[term], np.int64(bounds[current_list]) << _BOUND)
             reach[term + 1] = reach[term] + bound
             lookup_count += reach[term + 1] < lowest_score
-        # Read all postings of the other terms. Contributions are positive, so a sum of 0 marks a row not yet touched.
-        touched_count = 0
+        # Read all postings of the other terms. Contributions are positive, so a sum of 0 marks a row without them.
+        posting_count = 0
         for term in range(lookup_count, term_count):
-            for posting in postings[first_postings[term] : end_postings[term]]:
-                row = posting >> _PAIR_BITS
-                if sums[row] == 0:
-                    touched_rows[touched_count] = row
-                    touched_count += 1
-                sums[row] += _contribution(weights[term], shares[posting & _PAIR_MASK])
-        # Look up the remaining terms for each touched row, until the row cannot become a hit.
-        for row in touched_rows[:touched_count]:
+            posting_count += end_postings[term] - first_postings[term]
+            _add_postings(sums, postings[first_postings[term] : end_postings[term]], shares, weights[term], False)
+        if posting_count == 0:
+            continue
+        # Gather the rows that the remaining terms can lift to a hit.
+        needed_sum = max(1, lowest_score - reach[lookup_count])
+        candidate_count = 0
+        if posting_count < chunk_size // _SPARSE_SHARE:
+            for term in range(lookup_count, term_count):
+                term_postings = postings[first_postings[term] : end_postings[term]]
+                candidate_count = _gather_touched(sums, candidates, term_postings, needed_sum, candidate_count)
+            for row in candidates[:candidate_count]:
+                sums[row] = -sums[row]
+        else:
+            candidate_count = _gather_all(sums, candidates, needed_sum)
+        # Add the remaining terms, the largest bound first. After each term, drop the rows that cannot become a hit.
+        for term in range(lookup_count - 1, -1, -1):
+            if candidate_count == 0:
+                break
+            first = first_postings[term]
+            end = end_postings[term]
+            if first == end:
+                continue
+            if candidate_count * _POSTINGS_PER_LOOKUP < end - first:
+                for row in candidates[:candidate_count]:
+                    position = _find_posting(postings, row, first, end)
+                    if position < end and postings[position] >> _PAIR_BITS == row:
+                        sums[row] += _contribution(weights[term], np.int64(shares[postings[position] & _PAIR_MASK]))
+            else:
+                _add_postings(sums, postings[first:end], shares, weights[term], True)
+            needed_sum = lowest_score - reach[term]
+            remaining_count = 0
+            for row in candidates[:candidate_count]:
+                if sums[row] >= needed_sum:
+                    candidates[remaining_count] = row
+                    remaining_count += 1
+                else:
+                    sums[row] = 0
+            candidate_count = remaining_count
+        # Keep the hits. When the buffer is full, only the best remain, and their worst score must be reached.
+        for row in candidates[:candidate_count]:
             score = np.int64(sums[row])
             sums[row] = 0
-            for term in range(lookup_count - 1, -1, -1):
-                if score + reach[term + 1] < lowest_score:
-                    break
-                position = _find_posting(postings, row, first_postings[term], end_postings[term])
-                if position < end_postings[term] and postings[position] >> _PAIR_BITS == row:
-                    score += _contribution(weights[term], shares[postings[position] & _PAIR_MASK])
-            if score >= lowest_score:
-                rows[candidate_count] = chunk * chunk_size + row
-                scores[candidate_count] = score
-                candidate_count += 1
-                if score > best_scores[0]:
-                    _replace_lowest(best_scores, score)
-                    lowest_score = max(lowest_score, best_scores[0])
-    # Early candidates may be below the final k-th best score.
-    hit_count = 0
-    for candidate in range(candidate_count):
-        if scores[candidate] >= lowest_score:
-            rows[hit_count] = rows[candidate]
-            scores[hit_count] = scores[candidate]
-            hit_count += 1
-    return hit_count
+            if score < lowest_score:
+                continue
+            if key_count == len(keys):
+                _select_smallest(keys, key_count, top_k)
+                key_count = top_k
+                lowest_score = max(lowest_score, _SCORE_LIMIT - (keys[top_k - 1] >> _KEY_BITS))
+            keys[key_count] = ((_SCORE_LIMIT - score) << _KEY_BITS) | np.int64(ranks[chunk * chunk_size + row])
+            key_count += 1
+        # A higher threshold saves work in all later chunks.
+        if key_count >= top_k + top_k // 4:
+            _select_smallest(keys, key_count, top_k)
+            key_count = top_k
+            lowest_score = max(lowest_score, _SCORE_LIMIT - (keys[top_k - 1] >> _KEY_BITS))
+    if key_count > top_k:
+        _select_smallest(keys, key_count, top_k)
+        key_count = top_k
+    return key_count
 
 
 @compiled
 def _search_queries(first_terms, weights, list_ranges, index, chunk_size, passage_count, top_k):  # type: ignore[no-untyped-def]
-    """Search by several queries. Return the rows and scores of all hits, and the number of hits of each query.
+    """Search by several queries. Return the unsorted keys of all hits, and the number of hits of each query.
 
     ``first_terms`` has the first term of each query, then the number of all terms. ``index`` is :class:`_Postings`. The
     compiled code holds no Python lock.
@@ -608,11 +727,10 @@ def _search_queries(first_terms, weights, list_ranges, index, chunk_size, passag
     buffers = _Buffers(
         np.zeros(chunk_size, np.int32),
         np.empty(chunk_size, np.int32),
-        np.empty(passage_count, np.int32),
-        np.empty(passage_count, np.int32),
+        np.empty(min(2 * top_k, passage_count), np.int64),
     )
     hit_counts = np.zeros(query_count, np.int64)
-    hits = np.empty((2, top_k), np.int32)  # rows and scores; grows by doubling
+    hits = np.empty(top_k, np.int64)  # grows by doubling, because most queries of a large top_k have fewer hits
     total = 0
     for query in range(query_count):
         first_term = first_terms[query]
@@ -628,12 +746,10 @@ def _search_queries(first_terms, weights, list_ranges, index, chunk_size, passag
                 top_k,
             )
         new_total = total + hit_counts[query]
-        # A query can have more than top_k hits, and the number of all hits is unknown.
-        if new_total > hits.shape[1]:
-            larger_hits = np.empty((2, 2 * new_total), np.int32)
-            larger_hits[:, :total] = hits[:, :total]
+        if new_total > len(hits):
+            larger_hits = np.empty(2 * new_total, np.int64)
+            larger_hits[:total] = hits[:total]
             hits = larger_hits
-        hits[0, total:new_total] = buffers.rows[: hit_counts[query]]
-        hits[1, total:new_total] = buffers.scores[: hit_counts[query]]
+        hits[total:new_total] = buffers.keys[: hit_counts[query]]
         total = new_total
-    return hits[0, :total], hits[1, :total], hit_counts
+    return hits[:total], hit_counts

@@ -572,8 +572,9 @@ def _add_postings(sums, postings, shares, weight, only_touched):  # type: ignore
         for posting in postings:
             row = posting >> np.uint32(_PAIR_BITS)
             score = sums[row]
-            if score > 0:
-                sums[row] = score + _contribution(weight, np.int64(shares[posting & np.uint32(_PAIR_MASK)]))
+            # A product instead of a branch, because a processor cannot predict which rows are touched.
+            contribution = _contribution(weight, np.int64(shares[posting & np.uint32(_PAIR_MASK)]))
+            sums[row] = score + contribution * (score > 0)
     else:
         for posting in postings:
             row = posting >> np.uint32(_PAIR_BITS)
@@ -613,13 +614,11 @@ def _gather_touched(sums, candidates, postings, needed_sum, count):  # type: ign
     for posting in postings:
         row = posting >> np.uint32(_PAIR_BITS)
         score = sums[row]
-        if score > 0:
-            if score >= needed_sum:
-                candidates[count] = row
-                count += 1
-                sums[row] = -score
-            else:
-                sums[row] = 0
+        is_candidate = score >= needed_sum
+        candidates[count] = row
+        count += is_candidate
+        # A sum below 0 stays, a candidate's sum becomes negative, and any other sum becomes 0.
+        sums[row] = min(score, 0) - score * is_candidate
     return count
 
 
@@ -715,6 +714,8 @@ def _search_chunks(  # type: ignore[no-untyped-def]
     end_postings = np.empty(term_count, np.int64)
     # reach[n]: upper bound of the sum of the first n contributions.
     reach = np.zeros(term_count + 1, np.int64)
+    # A smaller buffer is full earlier, so the threshold rises earlier.
+    capacity = min(len(keys), 2 * top_k)
     for chunk in chunk_numbers:
         # Find the postings of each term in this chunk, and the number of terms that are only looked up.
         lookup_count = 0
@@ -765,11 +766,10 @@ def _search_chunks(  # type: ignore[no-untyped-def]
             needed_sum = lowest_score - reach[term]
             remaining_count = 0
             for row in candidates[:candidate_count]:
-                if sums[row] >= needed_sum:
-                    candidates[remaining_count] = row
-                    remaining_count += 1
-                else:
-                    sums[row] = 0
+                is_remaining = sums[row] >= needed_sum
+                candidates[remaining_count] = row
+                remaining_count += is_remaining
+                sums[row] *= is_remaining
             candidate_count = remaining_count
         # Keep the hits. When the buffer is full, only the best remain, and their worst score must be reached.
         for row in candidates[:candidate_count]:
@@ -777,7 +777,7 @@ def _search_chunks(  # type: ignore[no-untyped-def]
             sums[row] = 0
             if score < lowest_score:
                 continue
-            if key_count == len(keys):
+            if key_count == capacity:
                 _select_smallest(keys, key_count, top_k)
                 key_count = top_k
                 lowest_score = max(lowest_score, _SCORE_LIMIT - (keys[top_k - 1] >> _KEY_BITS))

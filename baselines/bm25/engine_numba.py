@@ -287,8 +287,8 @@ def write_index(folder: Path, texts: Iterable[str], ids: Iterable[pa.Array], thr
     for chunk_path in folder.glob("*.chunk"):
         chunk_path.unlink()
     write_strings(folder / _IDS, ids)
-    # Sorting the ids once makes ties cheap: a search compares ranks, which are integers, instead of strings. Arrow sorts
-    # by bytes, which is the order of characters in UTF-8.
+    # Sorting the ids once makes ties cheap: a search compares ranks, which are integers, instead of strings.
+    # Arrow sorts by bytes, which is the order of characters in UTF-8.
     rows_by_rank = pc.sort_indices(MappedStrings(folder / _IDS).array()).to_numpy()
     ranks = np.empty(len(rows_by_rank), np.uint32)
     ranks[rows_by_rank] = np.arange(len(rows_by_rank), dtype=np.uint32)
@@ -701,13 +701,13 @@ def _search_query(weights, list_ranges, index, buffers, chunk_size, passage_coun
 def _search_chunks(  # type: ignore[no-untyped-def]
     weights, term_lists, chunk_numbers, index, buffers, chunk_size, top_k, key_count, lowest_score
 ):
-    """Search some chunks. Write the keys of the ``top_k`` best passages into the buffer of keys, and return their number.
+    """Search some chunks. Write the keys of the ``top_k`` best passages into the buffer, and return their number.
 
     The buffer has ``key_count`` keys of other chunks, and hits need at least ``lowest_score``. The example at the top
     of this file explains the method. ``weights`` ascend. ``index`` is :class:`_Postings`, and ``buffers`` is
     :class:`_Buffers`. ``chunk_size`` is an argument, because cached code would ignore a changed constant.
     """
-    chunks, bounds, starts, postings, shares, ranks = index
+    _, bounds, starts, postings, shares, ranks = index
     sums, candidates, keys = buffers
     term_count = len(weights)
     first_postings = np.empty(term_count, np.int64)  # the postings of each term in the chunk

@@ -1,16 +1,20 @@
 """Compare BM25 engines on the same tokens: index time, size and memory, queries per second, agreement of the top 50.
 
 By default the passages are random (see bm25_tokens.py). --passages, --tokens (average per passage) and --vocabulary set
-their sizes. With --release DIR, the passages and queries (--split) of a release are segmented and used instead.
+their sizes. With --release DIR, the passages and queries (--split) of a release are segmented and used instead. With
+--texts FILES and --questions FILE, the first --passages passages of text files are used. The files' sentences are
+joined up to 120 characters.
 
 Engines:
 
 - numba: this project's engine
 - bm25s: if installed
+- pisa: pyterrier-pisa, if installed (block-max WAND)
 - lucene: Pyserini, in this Python or in the Python of --pyserini. Pyserini needs a full JDK 21 or later (JAVA_HOME).
 
-The search time of lucene does not include passing hits from Java to Python. The search time of the other engines
-includes Python hits.
+The search time of lucene does not include passing hits from Java to Python. bm25s returns numbers of passages. numba
+and pisa return ids. One thread is measured in processor time, so that other load on the machine matters less. More
+threads are measured in wall time.
 
 Each engine indexes and searches in separate processes. Index memory is the largest sum (PSS) over the process tree,
 sampled ten times a second. Search memory is the largest resident set. If an engine fails, or needs more memory than
@@ -37,11 +41,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bm25_tokens import made_up, of_release, passages_of, write_for_pyserini
+from bm25_tokens import made_up, of_release, of_texts, passages_of, write_for_pyserini
 from common import machine, memory, parser_of, write_json
 
-ENGINES = ["lucene", "numba", "bm25s"]
-_DEPTHS = (50, 1000)  # passages per query
+ENGINES = ["lucene", "numba", "bm25s", "pisa"]
+_DEPTHS = (10, 50, 1000)  # passages per query
+_COMPARED_DEPTH = 50  # passages per query whose overlap with Lucene's is computed
 _WARM_UP_QUERIES = 20
 _SHOWN_CHARS = 200  # of an engine's last log line
 _SAMPLING_SECONDS = 0.1  # between two samples of an engine's memory
@@ -154,7 +159,7 @@ def search(setup: Setup, rows: dict[str, dict[str, Any]], queries: list[str]) ->
     def ask(engine: str, texts: list[str], top_k: int, threads: int, hits_path: Path | None = None) -> float:
         """Search once, and return the seconds per query."""
         job = {"k": top_k, "threads": threads, "queries": texts, "hits": hits_path and str(hits_path)}
-        job_seconds = float(children[engine].answer(job)["seconds"])
+        job_seconds = float(children[engine].answer(job)["cpu_seconds" if threads == 1 else "seconds"])
         if children[engine].peak() > setup.memory_limit * 1e3:
             raise Failed(f"stopped: needs more than {setup.memory_limit:g} GB (--most-memory)")
         return job_seconds / len(texts)
@@ -176,7 +181,7 @@ def search(setup: Setup, rows: dict[str, dict[str, Any]], queries: list[str]) ->
             children[engine] = Child(setup, engine, "search")
             with end_failed(engine):
                 row["search"] = children[engine].answer()
-                ask(engine, queries, _DEPTHS[0], setup.threads, _hits_path(setup, engine))
+                ask(engine, queries, _COMPARED_DEPTH, setup.threads, _hits_path(setup, engine))
                 seconds[engine] = {case: [] for case in cases}
 
         # In each round, every engine searches once, so that other load affects all engines. One thread is slow, and
@@ -195,6 +200,8 @@ def search(setup: Setup, rows: dict[str, dict[str, Any]], queries: list[str]) ->
         for engine, child in children.items():
             speeds = {case: round(1 / statistics.median(times), 1) for case, times in seconds[engine].items()}
             rows[engine]["search"] |= {"queries_per_second": speeds, "peak_mb": child.peak()}
+            if engine != "numba" and "numba" in children:
+                rows[engine]["numba_relative"] = _compare_rounds(seconds[engine], seconds["numba"])
             if "lucene" in children:
                 engine_hits = json.loads(_hits_path(setup, engine).read_text(encoding="utf-8"))
                 lucene_hits = json.loads(_hits_path(setup, "lucene").read_text(encoding="utf-8"))
@@ -202,6 +209,15 @@ def search(setup: Setup, rows: dict[str, dict[str, Any]], queries: list[str]) ->
     finally:
         for child in children.values():
             child.end()
+
+
+def _compare_rounds(seconds: dict[str, list[float]], own_seconds: dict[str, list[float]]) -> dict[str, list[float]]:
+    """Return this project's speed as a multiple of another engine's: the lowest, median and highest round of a case."""
+    ratios_by_case = {}
+    for case, times in seconds.items():
+        ratios = [time / own_time for time, own_time in zip(times, own_seconds[case], strict=True)]
+        ratios_by_case[case] = [round(value, 2) for value in (min(ratios), statistics.median(ratios), max(ratios))]
+    return ratios_by_case
 
 
 def _search_cases(threads: int) -> dict[str, tuple[int, int]]:
@@ -228,12 +244,27 @@ def overlap(hits: list[list[str]], reference_hits: list[list[str]]) -> float:
 
 
 def write_tokens(
-    setup: Setup, *, release: Path | None, split: str, passages: int, tokens: int, vocabulary: int
+    setup: Setup,
+    *,
+    release: Path | None,
+    texts: list[Path] | None,
+    questions: Path | None,
+    split: str,
+    passages: int,
+    tokens: int,
+    vocabulary: int,
 ) -> None:
-    """Write the tokens of a release, or of random passages, to ``setup.work``, unless an earlier run wrote them."""
+    """Write the tokens of a release, of text files, or of random passages, to ``setup.work``.
+
+    Tokens of an earlier run are kept.
+    """
     if not (setup.work / "queries.json").exists():
         if release:
             of_release(setup.work, release, split, setup.query_count, setup.threads)
+        elif texts:
+            if not questions:
+                sys.exit("--texts needs --questions FILE")
+            of_texts(setup.work, texts, questions, passages, setup.query_count, setup.threads)
         else:
             made_up(setup.work, passages, tokens, vocabulary, setup.query_count, setup.threads)
     passage_count = passages_of(setup.work)  # of an earlier run, perhaps with another --passages
@@ -250,7 +281,9 @@ def compare(setup: Setup) -> dict[str, Any]:
     if "lucene" in setup.engines:
         write_for_pyserini(setup.work, setup.threads)
     rows: dict[str, dict[str, Any]] = {engine: {} for engine in setup.engines}
-    installed = [name for name in ("numba", "numpy", "pyarrow", "bm25s") if importlib.util.find_spec(name)]
+    installed = [
+        name for name in ("numba", "numpy", "pyarrow", "bm25s", "pyterrier_pisa") if importlib.util.find_spec(name)
+    ]
     result = machine(*installed)
     result["pyserini"] = pyserini.stdout.strip() or None
     result["passages"] = passages_of(setup.work)
@@ -308,6 +341,9 @@ def report(result: dict[str, Any]) -> None:
         cells.append(str(row.get("overlap_with_lucene", "")))
         print(" | ".join(cells))
     for engine, row in result["engines"].items():
+        if "numba_relative" in row:
+            print(f"speed of numba relative to {engine} (lowest, median and highest round): {row['numba_relative']}")
+    for engine, row in result["engines"].items():
         if "times_lucene" in row and engine != "lucene":
             print(f"speed of {engine} relative to Lucene: {row['times_lucene']}")
 
@@ -319,6 +355,8 @@ def main() -> None:
     parser.add_argument("--vocabulary", type=int, default=2_000_000, help="number of words (default: 2000000)")
     parser.add_argument("--queries", type=int, default=1_000, help="number of queries (default: 1000)")
     parser.add_argument("--release", type=Path, help="release with passages and queries (default: random passages)")
+    parser.add_argument("--texts", type=Path, nargs="+", metavar="FILE", help="text files, also gzipped, as passages")
+    parser.add_argument("--questions", type=Path, metavar="FILE", help="queries for --texts, one in a line")
     parser.add_argument("--split", default="dev", help="split of the release's queries (default: dev)")
     parser.add_argument("--engines", nargs="+", choices=ENGINES, default=["numba"], help="default: numba")
     parser.add_argument("--most-memory", type=float, default=16, metavar="GB", help="memory limit (default: 16)")
@@ -341,6 +379,8 @@ def main() -> None:
         write_tokens(
             setup,
             release=args.release,
+            texts=args.texts,
+            questions=args.questions,
             split=args.split,
             passages=args.passages,
             tokens=args.tokens,

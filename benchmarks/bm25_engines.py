@@ -1,7 +1,8 @@
 """Run one BM25 engine in a separate process, for benchmarks/bm25.py: ENGINE index|search WORK THREADS.
 
 ``index`` prints its figures as a line of JSON. ``search`` opens the index and reads jobs from stdin. Each line is a job
-``{"k", "threads", "queries": [...], "hits": FILE or null}``. The seconds of each job are printed.
+``{"k", "threads", "queries": [...], "hits": FILE or null}``. The seconds and the processor seconds of each job are
+printed.
 """
 
 import json
@@ -104,6 +105,59 @@ def open_bm25s(index: Path) -> Engine:
     return search, passages
 
 
+def index_pisa(folder: Path, index: Path, threads: int) -> None:
+    """Index with PISA. Words become ``t`` and a number, because PISA's tokenizer reads only ASCII words."""
+    import pyterrier_pisa
+    from bm25_tokens import texts_of
+
+    vocabulary: dict[str, int] = {}
+
+    def documents() -> Iterator[dict[str, str]]:
+        for row, text in enumerate(texts_of(folder)):
+            words = [f"t{vocabulary.setdefault(word, len(vocabulary))}" for word in text.split()]
+            yield {"docno": str(row), "text": " ".join(words)}
+
+    pisa_index = pyterrier_pisa.PisaIndex(str(index / "pisa"), stemmer="none", stops="none", threads=threads)
+    pisa_index.indexer("text").index(documents())
+    (index / "vocabulary.json").write_text(json.dumps(vocabulary), encoding="utf-8")
+    pisa_index.bm25(k1=K1, b=B)  # compresses the index
+
+
+def open_pisa(index: Path) -> Engine:
+    """Open PISA. The timed search calls PISA's extension module, because PyTerrier's data frame of hits is slow."""
+    import numpy as np
+    import pyterrier_pisa
+    from pyterrier_pisa import _pisathon
+
+    vocabulary = json.loads((index / "vocabulary.json").read_text(encoding="utf-8"))
+    pisa_index = pyterrier_pisa.PisaIndex(str(index / "pisa"), stemmer="none", stops="none")
+    retriever = pisa_index.bm25(k1=K1, b=B)
+
+    def search(queries: Queries, k: int, threads: int) -> Any:
+        texts = []
+        for query_number, words in enumerate(queries):
+            texts.append((query_number, " ".join(f"t{vocabulary[word]}" for word in words if word in vocabulary)))
+        hit_limit = len(queries) * k
+        hits = {
+            "result_qidxs": np.empty(hit_limit, np.int32),
+            "result_docnos": np.empty(hit_limit, object),
+            "result_ranks": np.empty(hit_limit, np.int32),
+            "result_scores": np.empty(hit_limit, np.float32),
+        }
+        context = retriever._ctxt
+        algorithm = retriever.query_algorithm.value  # PISA's default: block-max WAND
+        hit_count = _pisathon.retrieve(
+            context, algorithm, texts, k=k, threads=threads, query_weighted=0, pretokenised=False, **hits
+        )
+        return len(queries), hits["result_qidxs"][:hit_count], hits["result_docnos"][:hit_count]
+
+    def passages(results: Any) -> list[list[str]]:
+        query_count, query_numbers, passage_ids = results
+        return [passage_ids[query_numbers == query_number].tolist() for query_number in range(query_count)]
+
+    return search, passages
+
+
 def open_ours(index: Path, threads: int) -> Engine:
     from baselines.bm25.engine_numba import NumbaIndex
     from builders.core.jobs import in_threads
@@ -131,32 +185,39 @@ def open_ours(index: Path, threads: int) -> Engine:
 
 def main(engine: str, step: str, work: Path, threads: int) -> None:
     index = work / f"index-{engine}"
+    # PISA logs to stdout, which is only for figures here. Its log goes to stderr.
+    figures_file = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
     start_time = time.perf_counter()
     if step == "index":
         shutil.rmtree(index, ignore_errors=True)
         index.mkdir()
-        index_functions = {"numba": index_ours, "lucene": index_lucene, "bm25s": index_bm25s}
+        index_functions = {"numba": index_ours, "lucene": index_lucene, "bm25s": index_bm25s, "pisa": index_pisa}
         index_functions[engine](work, index, threads)
         seconds = time.perf_counter() - start_time
         index_bytes = sum(path.stat().st_size for path in index.rglob("*") if path.is_file())
-        print(json.dumps({"seconds": round(seconds, 1), "mb": round(index_bytes / 1e6)}), flush=True)
+        print(json.dumps({"seconds": round(seconds, 1), "mb": round(index_bytes / 1e6)}), file=figures_file, flush=True)
         return
     if engine == "lucene":
         search, passages = open_lucene(index)
     elif engine == "bm25s":
         search, passages = open_bm25s(index)
+    elif engine == "pisa":
+        search, passages = open_pisa(index)
     else:
         search, passages = open_ours(index, threads)
-    print(json.dumps({"open_seconds": round(time.perf_counter() - start_time, 2)}), flush=True)
+    print(json.dumps({"open_seconds": round(time.perf_counter() - start_time, 2)}), file=figures_file, flush=True)
     for line in sys.stdin:
         job = json.loads(line)
         queries = [text.split() for text in job["queries"]]
         start_time = time.perf_counter()
+        start_cpu = time.process_time()
         hits = search(queries, job["k"], job["threads"])
+        cpu_seconds = time.process_time() - start_cpu
         seconds = time.perf_counter() - start_time
         if job["hits"]:
             Path(job["hits"]).write_text(json.dumps(passages(hits)), encoding="utf-8")
-        print(json.dumps({"seconds": seconds}), flush=True)
+        print(json.dumps({"seconds": seconds, "cpu_seconds": cpu_seconds}), file=figures_file, flush=True)
 
 
 if __name__ == "__main__":

@@ -6,10 +6,12 @@ to 1 / (rank + 2.7) ** 1.05. A query consists of four topic words of a random pa
 word has one or more Chinese characters. Frequent words are shorter.
 """
 
+import gzip
 import json
 import multiprocessing
+import re
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,8 @@ _TOPIC_WORDS = 10  # of a passage
 _TOPIC_SHARE = 0.35  # of the tokens of a passage
 _TOPIC_WORDS_IN_QUERY = 4
 _SEED = 7
+_PASSAGE_CHARS = 120  # most characters of a passage of text files, except if a single sentence is longer
+_TEXTS_PER_BATCH = 512
 
 
 def _tables(vocabulary: int) -> tuple[Any, list[Any]]:
@@ -117,7 +121,48 @@ def of_release(folder: Path, path: Path, split: str, queries: int, workers: int)
     from builders.store.reader import open_release
 
     release = open_release(path)
-    token_texts = IndexedTexts(release).tokens(workers)
+    _write_tokens(folder, IndexedTexts(release).tokens(workers))
+    query_texts = [" ".join(word_tokens(text)) for _, text in read_queries(release, split)[:queries]]
+    searchable = [text for text in query_texts if text]
+    (folder / "queries.json").write_text(json.dumps(searchable), encoding="utf-8")
+
+
+def of_texts(folder: Path, paths: list[Path], questions: Path, passages: int, queries: int, workers: int) -> None:
+    """Write the segmented passages of text files, and the segmented lines of the file ``questions``."""
+    from baselines.bm25.bm25_index import segment_batches
+    from baselines.bm25.tokens import WORDS
+    from builders.core.word_tokens import word_tokens
+
+    passage_texts = islice(_cut_passages(paths), passages)
+    batches = iter(lambda: list(islice(passage_texts, _TEXTS_PER_BATCH)), [])
+    token_batches = segment_batches(batches, workers, WORDS)
+    _write_tokens(folder, chain.from_iterable(token_batches))
+    question_lines = questions.read_text(encoding="utf-8").split("\n")
+    query_texts = [" ".join(word_tokens(text)) for text in question_lines if text][:queries]
+    (folder / "queries.json").write_text(json.dumps([text for text in query_texts if text]), encoding="utf-8")
+
+
+def _cut_passages(paths: list[Path]) -> Iterator[str]:
+    """Yield the distinct passages of text files. Sentences of a line are joined up to ``_PASSAGE_CHARS`` characters."""
+    seen_passages: set[str] = set()
+    for path in paths:
+        open_text = gzip.open if path.suffix == ".gz" else open
+        with open_text(path, "rt", encoding="utf-8", newline="\n") as file:
+            for line in file:
+                passage = ""
+                # The empty sentence at the end yields the last passage.
+                for sentence in [*re.split("(?<=[。！？])", line.strip()), ""]:
+                    is_full = len(passage) + len(sentence) > _PASSAGE_CHARS or not sentence
+                    if passage and is_full and passage not in seen_passages:
+                        seen_passages.add(passage)
+                        yield passage
+                    if is_full:
+                        passage = ""
+                    passage += sentence
+
+
+def _write_tokens(folder: Path, token_texts: Iterator[str]) -> None:
+    """Write passages, with spaces between tokens, as Parquet files of ROWS rows."""
     tokens_folder = folder / "tokens"
     tokens_folder.mkdir(exist_ok=True)
     file_number = 0
@@ -126,9 +171,6 @@ def of_release(folder: Path, path: Path, split: str, queries: int, workers: int)
         pq.write_table(pa.table({"text": file_texts}), tokens_folder / f"{file_number:05d}.parquet", compression="lz4")
         file_number += 1
         file_texts = list(islice(token_texts, ROWS))
-    query_texts = [" ".join(word_tokens(text)) for _, text in read_queries(release, split)[:queries]]
-    searchable = [text for text in query_texts if text]
-    (folder / "queries.json").write_text(json.dumps(searchable), encoding="utf-8")
 
 
 def texts_of(folder: Path) -> Iterator[str]:

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import pyarrow as pa
 import pytest
-from bm25_corpora import WORDS, build, lucene_scores, random_corpus
+from bm25_corpora import WORDS, build, hits_of, lucene_scores, random_corpus
 from commands import Done, names, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -145,6 +146,49 @@ def test_ties_go_by_id_also_where_the_list_is_cut(tmp_path: Path) -> None:
     assert hit_ids(hits) == ["best", *sorted_ids[:19]]
     assert len({score for _, score in hits}) == 2
     assert hit_ids(index.search(["same", "rare"], 2)) == ["z", "best"]
+
+
+@pytest.mark.parametrize("has_best_in_one_chunk", [False, True])
+def test_every_depth_is_the_beginning_of_the_full_ranking(tmp_path: Path, has_best_in_one_chunk: bool) -> None:
+    # Few distinct passages: every depth cuts a group of equal scores. 32 chunks of 16 rows: thresholds are guessed from
+    # four chunks. If the best passages are in the first chunks, a guess is too high, and the query is searched again.
+    rng = random.Random(3)
+    passages = [rng.choices(WORDS[:6], k=rng.randint(1, 3)) for _ in range(500)]
+    if has_best_in_one_chunk:
+        passages.sort(key=lambda words: -words.count("w1"))
+    corpus = {f"d{rng.getrandbits(40):010x}": words for words in passages}
+    with mock.patch.object(engine_numba, "CHUNK", 16):
+        index = build(tmp_path, corpus)
+        for query in (["w1"], ["w1", "w2"], ["w0", "w1", "w1", "w5", "unknown"]):
+            scores = lucene_scores(corpus, query)
+            full_ranking = index.search(query, len(corpus))
+            assert {corpus_id for corpus_id, _ in full_ranking} == scores.keys()
+            assert full_ranking == sorted(full_ranking, key=lambda hit: (-hit[1], hit[0]))
+            assert [score for _, score in full_ranking] == pytest.approx(sorted(scores.values(), reverse=True))
+            for top_k in range(1, len(full_ranking) + 2):
+                assert index.search(query, top_k) == full_ranking[:top_k]
+
+
+@settings(max_examples=200)
+@given(values=st.lists(st.integers(0, 2**62), min_size=1, unique=True), data=st.data())
+def test_the_smallest_keys_are_selected(values: list[int], data: st.DataObject) -> None:
+    smallest_count = data.draw(st.integers(1, len(values)))
+    keys = np.array(values, np.int64)
+    engine_numba._select_smallest(keys, len(keys), smallest_count)
+    assert sorted(keys[:smallest_count].tolist()) == sorted(values)[:smallest_count]
+    assert keys[smallest_count - 1] == sorted(values)[smallest_count - 1]
+
+
+def test_threads_and_empty_queries_change_no_other_hits(tmp_path: Path) -> None:
+    corpus = random_corpus(8, 300, 20)
+    index = build(tmp_path, corpus)
+    queries = [(f"q{number}", " ".join(WORDS[number % 30 : number % 30 + 3])) for number in range(100)]
+    queries[40] = ("q40", "")
+    queries[41] = ("q41", "unknown")
+    hits = hits_of(index, queries, 1)
+    assert hits == hits_of(index, queries, 3)
+    assert hits["q40"] == hits["q41"] == []
+    assert hits["q42"] == index.search(queries[42][1].split(), 10)
 
 
 def test_passages_of_the_same_words_tie_whatever_the_order_of_their_words(tmp_path: Path) -> None:

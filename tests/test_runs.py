@@ -20,13 +20,26 @@ from baselines.measure.qrels import Qrels, read_qrels, release_qrels
 from builders.core.errors import InputError, UsageError
 from builders.store.reader import open_release
 from builders.store.run_lines import TREC, parse_block, parse_lines
-from builders.store.runs import Run, read_run, write_run
+from builders.store.runs import Run, best_first, columns_of, read_run, write_columns, write_run
 
 
 def test_a_written_run_has_trec_lines_ranked_by_score_then_id(tmp_path: Path) -> None:
     lines = write_run(tmp_path / "r.run", [("q1", [("b", 1.5), ("c", 2.0), ("a", 1.5)]), ("q2", [])], tag="t")
     assert lines == 3
     assert (tmp_path / "r.run").read_text() == "q1 Q0 c 1 2.0 t\nq1 Q0 a 2 1.5 t\nq1 Q0 b 3 1.5 t\n"
+
+
+@settings(max_examples=100)
+@given(st.lists(st.lists(st.tuples(st.sampled_from("aábc木"), st.sampled_from([0.5, 1.0, 2.0]))), max_size=4))
+def test_columns_are_written_as_rankings_are(tmp_path_factory: pytest.TempPathFactory, hits: list[Any]) -> None:
+    folder = tmp_path_factory.mktemp("columns")
+    for name, is_sorted in (("sorted", True), ("listed", False)):
+        rankings = [
+            (f"q{number}", best_first(ranking) if is_sorted else ranking) for number, ranking in enumerate(hits)
+        ]
+        line_count = write_columns(folder / f"{name}.columns", [columns_of(rankings)], "t")
+        assert line_count == write_run(folder / f"{name}.run", rankings, "t") == sum(map(len, hits))
+        assert (folder / f"{name}.columns").read_bytes() == (folder / f"{name}.run").read_bytes()
 
 
 def test_a_gz_run_is_gzip_and_the_same_bytes_each_time(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ on the order of addition, and ties are exact.
 from __future__ import annotations
 
 import contextlib
+import math
 import weakref
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -58,7 +59,7 @@ from builders.core.files import temporary_folder
 from builders.core.jobs import compiled, in_threads
 from builders.store.runs import RunColumns
 
-VERSION = "numba 2"  # increase the number when the file format changes
+VERSION = "numba 3"  # increase the number when the file format changes
 _IDS = "ids"  # file of the corpus ids, in row order
 Array = npt.NDArray[Any]
 
@@ -80,6 +81,22 @@ _SHARE = 26  # fractional bits of a share tf / (tf + norm), the saturated count 
 _BOUND = 11  # low bits that are dropped from the largest share of a list, so that 16 bits suffice
 _DIGITS = 11  # digits of a query's largest possible score
 
+# A hit is one integer that ascends from the best hit to the worst: (_SCORE_LIMIT - score) in the upper 32 bits, and the
+# rank of the passage's id in the lower 32 bits. So equal scores are ordered by id, and no two hits are equal.
+_KEY_BITS = 32
+_RANK_MASK = (1 << _KEY_BITS) - 1
+_SCORE_LIMIT = (1 << 31) - 1
+_ROWS_PER_BLOCK = 64  # rows whose largest sum is computed at a time
+# A sparse chunk has fewer postings than this share of its rows. Its postings are read twice instead of all its sums.
+_SPARSE_SHARE = 8
+# A binary search in a list costs about as much as reading this number of postings.
+_POSTINGS_PER_LOOKUP = 12
+_CHUNKS_PER_SAMPLE = 8  # every eighth chunk is in the sample from which a threshold is guessed
+_FEWEST_CHUNKS = 4  # no threshold is guessed for smaller collections
+_DEVIATIONS = 3  # standard deviations between the expected number of hits in the sample, and the number that is used
+# No threshold is guessed for a query that has fewer postings than this number times top_k.
+_POSTINGS_PER_HIT = 8
+
 # Constants of the hash of a word: the first 64 fractional bits of pi, and the multiplier of the mixer rrmxmx (Pelle
 # Evensen), which XXH3 uses, too.
 _HASH_START = 0x243F6A8885A308D3
@@ -95,6 +112,8 @@ FILES = {
     # 256 * (count of the term in the passage) + (code of the passage's length), sorted.
     "pairs": np.int64,
     "tokens": np.int64,  # number of passages, of passages with a token, and of tokens
+    "ranks": np.uint32,  # rank of each passage's id among all ids, in the order of the ids' bytes
+    "rows": np.uint32,  # row of each rank: the inverse of "ranks"
 }
 
 _EXACT_CODES = 24  # smaller codes are the lengths themselves
@@ -268,6 +287,12 @@ def write_index(folder: Path, texts: Iterable[str], ids: Iterable[pa.Array], thr
     for chunk_path in folder.glob("*.chunk"):
         chunk_path.unlink()
     write_strings(folder / _IDS, ids)
+    # Sorting the ids once makes ties cheap: a search compares ranks, which are integers, instead of strings.
+    # Arrow sorts by bytes, which is the order of characters in UTF-8.
+    rows_by_rank = pc.sort_indices(MappedStrings(folder / _IDS).array()).to_numpy()
+    ranks = np.empty(len(rows_by_rank), np.uint32)
+    ranks[rows_by_rank] = np.arange(len(rows_by_rank), dtype=np.uint32)
+    _append_columns(folder, {"ranks": ranks, "rows": rows_by_rank})
 
 
 def _append_columns(folder: Path, columns: dict[str, Array]) -> None:
@@ -285,6 +310,7 @@ class _Postings(NamedTuple):
         starts: first posting of each list, and the end of the last list.
         postings: 2 ** 16 * (row within the chunk) + (index in ``shares``).
         shares: share tf / (tf + norm) of each pair of count and length, times 2 ** ``_SHARE``.
+        ranks: rank of each passage's id.
     """
 
     chunks: Array
@@ -292,22 +318,21 @@ class _Postings(NamedTuple):
     starts: Array
     postings: Array
     shares: Array
+    ranks: Array
 
 
 class _Buffers(NamedTuple):
     """Memory of a search, which is used again for the next query.
 
     Attributes:
-        sums: sum of the contributions to each row of a chunk. All zero before and after a query.
-        touched_rows: rows of a chunk with a contribution.
-        rows: rows of the hits.
-        scores: scores of the hits.
+        sums: sum of the contributions to each row of a chunk. All zero before and after a chunk.
+        candidates: rows of a chunk that can become hits.
+        keys: the best hits so far, and newer hits. ``_KEY_BITS`` describes a key.
     """
 
     sums: Array
-    touched_rows: Array
-    rows: Array
-    scores: Array
+    candidates: Array
+    keys: Array
 
 
 class NumbaIndex(InvertedIndex):
@@ -345,7 +370,9 @@ class NumbaIndex(InvertedIndex):
             starts=files["start"],
             postings=files["postings"],
             shares=shares,
+            ranks=files["ranks"],
         )
+        self._rows_by_rank = files["rows"]
 
     def _bound_lists(self, starts: Array, postings: Array, shares: Array) -> Array:
         """Return the largest share of each list, rounded up, without the lowest ``_BOUND`` bits."""
@@ -369,6 +396,14 @@ class NumbaIndex(InvertedIndex):
         return NumbaIndex(self.folder, k1, b, self._threads, self.analyzer, self._folder_owner)
 
     def search_columns(self, query_ids: Sequence[str], queries: list[list[str]], top_k: int) -> RunColumns:
+        rows, scores, hit_counts = self.search_rows(queries, top_k)
+        return RunColumns(query_ids, hit_counts, self._ids.take(pa.array(rows)), scores)
+
+    def search_rows(self, queries: list[list[str]], top_k: int) -> tuple[Array, Array, Array]:
+        """Search as :meth:`search_columns` does. Return the rows and the scores of all hits, and each query's count.
+
+        A row is the position of a passage in the corpus.
+        """
         query_numbers, list_ranges, weights = self._look_up_terms(queries)
         first_terms = np.searchsorted(query_numbers, np.arange(len(queries) + 1))
         # Each query is summed separately, because the order of a vectorised sum changes the last digits of scores.
@@ -377,7 +412,7 @@ class NumbaIndex(InvertedIndex):
         # Within a query, the search needs the terms by ascending weight.
         order = np.lexsort((weights, query_numbers))
         integer_weights = np.rint(weights[order] * scales[query_numbers]).astype(np.int64)
-        rows, scores, hit_counts = _search_queries(
+        keys, hit_counts = _search_queries(
             first_terms,
             integer_weights,
             list_ranges[order],
@@ -386,7 +421,11 @@ class NumbaIndex(InvertedIndex):
             self.passages,
             min(top_k, self.passages),
         )
-        return self._rank_hits(query_ids, rows, scores, hit_counts, weight_sums, top_k)
+        ends = np.cumsum(hit_counts).tolist()
+        for begin, end in pairwise([0, *ends]):
+            keys[begin:end].sort()
+        rows = self._rows_by_rank[keys & _RANK_MASK]
+        return rows, _scale_back(_SCORE_LIMIT - (keys >> _KEY_BITS), hit_counts, weight_sums), hit_counts
 
     def _look_up_terms(self, queries: list[list[str]]) -> tuple[Array, Array, Array]:
         """Return the terms of the queries that the index has, by query, in three arrays with a row for each term.
@@ -417,32 +456,21 @@ class NumbaIndex(InvertedIndex):
         weights = np.array(word_counts, np.int64)[is_indexed] * idf
         return query_numbers, list_ranges, weights
 
-    def _rank_hits(
-        self, query_ids: Sequence[str], rows: Array, scores: Array, hit_counts: Array, weight_sums: Array, top_k: int
-    ) -> RunColumns:
-        """Sort the hits of all queries by falling score, then by id. Scale the scores back, and drop surplus hits.
 
-        ``hit_counts`` and ``weight_sums`` have a value for each query. A query can have more than ``top_k`` hits,
-        because all passages that tie with the last hit are among the hits.
-        """
-        query_numbers = np.repeat(np.arange(len(hit_counts)), hit_counts)
-        hits = pa.table({"query": query_numbers, "score": scores, "id": self._ids.take(pa.array(rows))})
-        # Arrow sorts ids by bytes, which is the order of characters in UTF-8.
-        sort_keys = [("query", "ascending"), ("score", "descending"), ("id", "ascending")]
-        ranked = hits.take(pc.sort_indices(hits, sort_keys))
-        ranks = np.arange(len(query_numbers)) - np.searchsorted(query_numbers, query_numbers)
-        best = ranked.filter(pa.array(ranks < top_k))
-        query_numbers = best["query"].to_numpy()
-        scales = _WEIGHT_SUM / weight_sums
-        best_scores = best["score"].to_numpy() / scales[query_numbers]
-        # A query's largest possible score is the sum of its weights. With eleven digits of this score, different
-        # integer sums remain different.
-        decimals = (_DIGITS - 1 - np.floor(np.log10(weight_sums)).astype(np.int64))[query_numbers]
-        for decimal_count in np.unique(decimals).tolist():
-            is_rounded = decimals == decimal_count
-            best_scores[is_rounded] = np.round(best_scores[is_rounded], decimal_count)
-        best_counts = np.bincount(query_numbers, minlength=len(hit_counts))
-        return RunColumns(query_ids, best_counts, best["id"].combine_chunks(), best_scores)
+def _scale_back(integer_scores: Array, hit_counts: Array, weight_sums: Array) -> Array:
+    """Return the scores of integer scores. ``hit_counts`` and ``weight_sums`` have a value for each query.
+
+    A query's largest possible score is the sum of its weights. With eleven digits of this score, different integer
+    scores remain different.
+    """
+    query_numbers = np.repeat(np.arange(len(hit_counts)), hit_counts)
+    scales = _WEIGHT_SUM / weight_sums
+    scores: Array = integer_scores / scales[query_numbers]
+    decimals = (_DIGITS - 1 - np.floor(np.log10(weight_sums)).astype(np.int64))[query_numbers]
+    for decimal_count in np.unique(decimals).tolist():
+        is_rounded = decimals == decimal_count
+        scores[is_rounded] = np.round(scores[is_rounded], decimal_count)
+    return scores
 
 
 def open_index(
@@ -491,23 +519,36 @@ def _contribution(weight, share):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _replace_lowest(best_scores, score):  # type: ignore[no-untyped-def]
-    """Replace the lowest score of the min-heap ``best_scores`` by a higher score.
+def _select_smallest(keys, count, smallest_count):  # type: ignore[no-untyped-def]
+    """Move the smallest of ``keys[:count]`` to the front, and the largest of them to ``smallest_count - 1``.
 
-    In the heap, the children of position n are at 2 n + 1 and 2 n + 2, and no child is lower than its parent. The new
-    score goes down from the top. Lower children move up.
+    Quickselect (Hoare 1961, "Algorithm 65: Find"): the keys are split at a pivot, then the side with the wanted
+    position is split again. Unlike a heap, it costs a few nanoseconds per key.
     """
-    position = 0
-    size = len(best_scores)
-    while 2 * position + 1 < size:
-        child = 2 * position + 1
-        if child + 1 < size and best_scores[child + 1] < best_scores[child]:
-            child += 1
-        if best_scores[child] >= score:
+    position = smallest_count - 1
+    low = 0
+    high = count - 1
+    while low < high:
+        # The pivot is the median of three keys, so that sorted keys are split well, too.
+        first, middle, last = keys[low], keys[(low + high) >> 1], keys[high]
+        pivot = max(min(first, middle), min(max(first, middle), last))
+        left = low
+        right = high
+        while left <= right:
+            while keys[left] < pivot:
+                left += 1
+            while keys[right] > pivot:
+                right -= 1
+            if left <= right:
+                keys[left], keys[right] = keys[right], keys[left]
+                left += 1
+                right -= 1
+        if position <= right:
+            high = right
+        elif position >= left:
+            low = left
+        else:
             break
-        best_scores[position] = best_scores[child]
-        position = child
-    best_scores[position] = score
 
 
 @compiled
@@ -525,81 +566,237 @@ def _find_posting(postings, row, first, end):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _search_query(weights, list_ranges, index, buffers, chunk_size, passage_count, top_k):  # type: ignore[no-untyped-def]
-    """Write one query's ``top_k`` best passages, and passages that tie with the last, into the buffers for hits.
+def _add_postings(sums, postings, shares, weight, only_touched):  # type: ignore[no-untyped-def]
+    """Add the contributions of a list to ``sums``. ``only_touched``: only to rows whose sum is not 0."""
+    if only_touched:
+        for posting in postings:
+            row = posting >> np.uint32(_PAIR_BITS)
+            score = sums[row]
+            # A product instead of a branch, because a processor cannot predict which rows are touched.
+            contribution = _contribution(weight, np.int64(shares[posting & np.uint32(_PAIR_MASK)]))
+            sums[row] = score + contribution * (score > 0)
+    else:
+        for posting in postings:
+            row = posting >> np.uint32(_PAIR_BITS)
+            sums[row] += _contribution(weight, np.int64(shares[posting & np.uint32(_PAIR_MASK)]))
 
-    The example at the top of this file explains the method. Returns the number of written passages, which are unsorted.
 
-    ``weights`` ascend. ``list_ranges`` has the first list of each term and the end of the term's lists. ``index`` is
-    :class:`_Postings`, and ``buffers`` is :class:`_Buffers`. ``chunk_size`` is an argument, because cached code would
-    ignore a changed constant.
+@compiled
+def _gather_all(sums, candidates, needed_sum):  # type: ignore[no-untyped-def]
+    """Write the rows whose sum is at least ``needed_sum`` to ``candidates``. Clear the other sums. Return the count.
+
+    The largest sum of a block is computed by vector instructions. Most blocks have no candidate.
     """
-    chunks, bounds, starts, postings, shares = index
-    sums, touched_rows, rows, scores = buffers
+    count = 0
+    for start in range(0, len(sums), _ROWS_PER_BLOCK):
+        block = sums[start : start + _ROWS_PER_BLOCK]
+        largest = np.int32(0)
+        for score in block:
+            largest = max(largest, score)
+        if largest < needed_sum:
+            block[:] = 0
+            continue
+        for offset in range(len(block)):
+            if block[offset] >= needed_sum:
+                candidates[count] = start + offset
+                count += 1
+            else:
+                block[offset] = 0
+    return count
+
+
+@compiled
+def _gather_touched(sums, candidates, postings, needed_sum, count):  # type: ignore[no-untyped-def]
+    """Do the same as :func:`_gather_all` for the rows of a list, after ``count`` candidates of other lists.
+
+    The sum of a candidate becomes negative, so that the next list does not add the candidate again.
+    """
+    for posting in postings:
+        row = posting >> np.uint32(_PAIR_BITS)
+        score = sums[row]
+        is_candidate = score >= needed_sum
+        candidates[count] = row
+        count += is_candidate
+        # A sum below 0 stays, a candidate's sum becomes negative, and any other sum becomes 0.
+        sums[row] = min(score, 0) - score * is_candidate
+    return count
+
+
+@compiled
+def _order_chunks(chunk_count):  # type: ignore[no-untyped-def]
+    """Return the numbers of all chunks, first those of the sample, which are spaced evenly."""
+    order = np.empty(chunk_count, np.int64)
+    position = 0
+    for chunk in range(0, chunk_count, _CHUNKS_PER_SAMPLE):
+        order[position] = chunk
+        position += 1
+    for chunk in range(chunk_count):
+        if chunk % _CHUNKS_PER_SAMPLE:
+            order[position] = chunk
+            position += 1
+    return order
+
+
+@compiled
+def _find_lists(list_ranges, chunks, chunk_count):  # type: ignore[no-untyped-def]
+    """Return the list of each term in each chunk, or -1, shape (chunks, terms)."""
+    term_lists = np.full((chunk_count, len(list_ranges)), -1, np.int64)
+    for term in range(len(list_ranges)):
+        for term_list in range(list_ranges[term, 0], list_ranges[term, 1]):
+            term_lists[chunks[term_list], term] = term_list
+    return term_lists
+
+
+@compiled
+def _search_query(weights, list_ranges, index, buffers, chunk_size, passage_count, top_k):  # type: ignore[no-untyped-def]
+    """Write the keys of one query's ``top_k`` best passages into the buffer of keys, unsorted. Return their number.
+
+    With a high threshold from the start, most terms are only looked up. So a sample of the chunks is searched first. If
+    the sample is 1/8 of the chunks, about 125 of the best 1,000 passages are in it. The score of the sample's passage
+    160 is therefore very probably below the score of the passage 1,000, and is the threshold for the other chunks. If
+    at least 1,000 passages exceed the guessed threshold, they include the best 1,000, and the result is exact. Else the
+    query is searched again, without a guess.
+    """
+    chunk_count = (passage_count + chunk_size - 1) // chunk_size
+    term_lists = _find_lists(list_ranges, index.chunks, chunk_count)
+    posting_count = 0
+    for term in range(len(weights)):
+        posting_count += np.int64(index.starts[list_ranges[term, 1]]) - np.int64(index.starts[list_ranges[term, 0]])
+    chunk_order = _order_chunks(chunk_count)
+    sample_size = (chunk_count + _CHUNKS_PER_SAMPLE - 1) // _CHUNKS_PER_SAMPLE
+    if chunk_count >= _FEWEST_CHUNKS and posting_count >= _POSTINGS_PER_HIT * top_k:
+        # The number of hits in the sample varies about as a Poisson variable: its variance is its mean.
+        expected_count = top_k * sample_size / chunk_count
+        sample_hits = min(top_k, int(expected_count + _DEVIATIONS * math.sqrt(expected_count)) + 1)
+        sample_chunks = chunk_order[:sample_size]
+        key_count = _search_chunks(weights, term_lists, sample_chunks, index, buffers, chunk_size, sample_hits, 0, 1)
+        if key_count == sample_hits:
+            worst_key = buffers.keys[0]
+            for key in buffers.keys[:key_count]:
+                worst_key = max(worst_key, key)
+            threshold = _SCORE_LIMIT - (worst_key >> _KEY_BITS) + 1
+            # Other passages of the sample may tie with the worst one. All passages with this score are dropped.
+            better_count = 0
+            for key in buffers.keys[:key_count]:
+                if _SCORE_LIMIT - (key >> _KEY_BITS) >= threshold:
+                    buffers.keys[better_count] = key
+                    better_count += 1
+            key_count = _search_chunks(
+                weights,
+                term_lists,
+                chunk_order[sample_size:],
+                index,
+                buffers,
+                chunk_size,
+                top_k,
+                better_count,
+                threshold,
+            )
+            if key_count == top_k:
+                return key_count
+    return _search_chunks(weights, term_lists, chunk_order, index, buffers, chunk_size, top_k, 0, 1)
+
+
+@compiled
+def _search_chunks(  # type: ignore[no-untyped-def]
+    weights, term_lists, chunk_numbers, index, buffers, chunk_size, top_k, key_count, lowest_score
+):
+    """Search some chunks. Write the keys of the ``top_k`` best passages into the buffer, and return their number.
+
+    The buffer has ``key_count`` keys of other chunks, and hits need at least ``lowest_score``. The example at the top
+    of this file explains the method. ``weights`` ascend. ``index`` is :class:`_Postings`, and ``buffers`` is
+    :class:`_Buffers`. ``chunk_size`` is an argument, because cached code would ignore a changed constant.
+    """
+    _, bounds, starts, postings, shares, ranks = index
+    sums, candidates, keys = buffers
     term_count = len(weights)
-    current_lists = list_ranges[:, 0].copy()  # list of each term in the chunk, or in a later chunk
     first_postings = np.empty(term_count, np.int64)  # the postings of each term in the chunk
     end_postings = np.empty(term_count, np.int64)
     # reach[n]: upper bound of the sum of the first n contributions.
     reach = np.zeros(term_count + 1, np.int64)
-    best_scores = np.zeros(top_k, np.int64)  # min-heap of the best scores so far
-    candidate_count = 0
-    lowest_score = np.int64(1)  # a hit needs this score; rises with the k-th best score
-    for chunk in range((passage_count + chunk_size - 1) // chunk_size):
+    # A smaller buffer is full earlier, so the threshold rises earlier.
+    capacity = min(len(keys), 2 * top_k)
+    for chunk in chunk_numbers:
         # Find the postings of each term in this chunk, and the number of terms that are only looked up.
         lookup_count = 0
         for term in range(term_count):
-            while current_lists[term] < list_ranges[term, 1] and chunks[current_lists[term]] < chunk:
-                current_lists[term] += 1
-            current_list = current_lists[term]
+            term_list = term_lists[chunk, term]
             first_postings[term] = 0
             end_postings[term] = 0
             bound = 0
-            if current_list < list_ranges[term, 1] and chunks[current_list] == chunk:
-                first_postings[term] = starts[current_list]
-                end_postings[term] = starts[current_list + 1]
-                bound = _contribution(weights[term], np.int64(bounds[current_list]) << _BOUND)
+            if term_list >= 0:
+                first_postings[term] = starts[term_list]
+                end_postings[term] = starts[term_list + 1]
+                bound = _contribution(weights[term], np.int64(bounds[term_list]) << _BOUND)
             reach[term + 1] = reach[term] + bound
             lookup_count += reach[term + 1] < lowest_score
-        # Read all postings of the other terms. Contributions are positive, so a sum of 0 marks a row not yet touched.
-        touched_count = 0
+        # Read all postings of the other terms. Contributions are positive, so a sum of 0 marks a row without them.
+        posting_count = 0
         for term in range(lookup_count, term_count):
-            for posting in postings[first_postings[term] : end_postings[term]]:
-                row = posting >> _PAIR_BITS
-                if sums[row] == 0:
-                    touched_rows[touched_count] = row
-                    touched_count += 1
-                sums[row] += _contribution(weights[term], shares[posting & _PAIR_MASK])
-        # Look up the remaining terms for each touched row, until the row cannot become a hit.
-        for row in touched_rows[:touched_count]:
+            posting_count += end_postings[term] - first_postings[term]
+            _add_postings(sums, postings[first_postings[term] : end_postings[term]], shares, weights[term], False)
+        if posting_count == 0:
+            continue
+        # Gather the rows that the remaining terms can lift to a hit.
+        needed_sum = max(1, lowest_score - reach[lookup_count])
+        candidate_count = 0
+        if posting_count < chunk_size // _SPARSE_SHARE:
+            for term in range(lookup_count, term_count):
+                term_postings = postings[first_postings[term] : end_postings[term]]
+                candidate_count = _gather_touched(sums, candidates, term_postings, needed_sum, candidate_count)
+            for row in candidates[:candidate_count]:
+                sums[row] = -sums[row]
+        else:
+            candidate_count = _gather_all(sums, candidates, needed_sum)
+        # Add the remaining terms, the largest bound first. After each term, drop the rows that cannot become a hit.
+        for term in range(lookup_count - 1, -1, -1):
+            if candidate_count == 0:
+                break
+            first = first_postings[term]
+            end = end_postings[term]
+            if first == end:
+                continue
+            if candidate_count * _POSTINGS_PER_LOOKUP < end - first:
+                for row in candidates[:candidate_count]:
+                    position = _find_posting(postings, row, first, end)
+                    if position < end and postings[position] >> _PAIR_BITS == row:
+                        sums[row] += _contribution(weights[term], np.int64(shares[postings[position] & _PAIR_MASK]))
+            else:
+                _add_postings(sums, postings[first:end], shares, weights[term], True)
+            needed_sum = lowest_score - reach[term]
+            remaining_count = 0
+            for row in candidates[:candidate_count]:
+                is_remaining = sums[row] >= needed_sum
+                candidates[remaining_count] = row
+                remaining_count += is_remaining
+                sums[row] *= is_remaining
+            candidate_count = remaining_count
+        # Keep the hits. When the buffer is full, only the best remain, and their worst score must be reached.
+        for row in candidates[:candidate_count]:
             score = np.int64(sums[row])
             sums[row] = 0
-            for term in range(lookup_count - 1, -1, -1):
-                if score + reach[term + 1] < lowest_score:
-                    break
-                position = _find_posting(postings, row, first_postings[term], end_postings[term])
-                if position < end_postings[term] and postings[position] >> _PAIR_BITS == row:
-                    score += _contribution(weights[term], shares[postings[position] & _PAIR_MASK])
-            if score >= lowest_score:
-                rows[candidate_count] = chunk * chunk_size + row
-                scores[candidate_count] = score
-                candidate_count += 1
-                if score > best_scores[0]:
-                    _replace_lowest(best_scores, score)
-                    lowest_score = max(lowest_score, best_scores[0])
-    # Early candidates may be below the final k-th best score.
-    hit_count = 0
-    for candidate in range(candidate_count):
-        if scores[candidate] >= lowest_score:
-            rows[hit_count] = rows[candidate]
-            scores[hit_count] = scores[candidate]
-            hit_count += 1
-    return hit_count
+            if score < lowest_score:
+                continue
+            if key_count == capacity:
+                _select_smallest(keys, key_count, top_k)
+                key_count = top_k
+                lowest_score = max(lowest_score, _SCORE_LIMIT - (keys[top_k - 1] >> _KEY_BITS))
+            keys[key_count] = ((_SCORE_LIMIT - score) << _KEY_BITS) | np.int64(ranks[chunk * chunk_size + row])
+            key_count += 1
+        # A higher threshold saves work in all later chunks.
+        if key_count >= top_k + top_k // 4:
+            _select_smallest(keys, key_count, top_k)
+            key_count = top_k
+            lowest_score = max(lowest_score, _SCORE_LIMIT - (keys[top_k - 1] >> _KEY_BITS))
+    if key_count > top_k:
+        _select_smallest(keys, key_count, top_k)
+        key_count = top_k
+    return key_count
 
 
 @compiled
 def _search_queries(first_terms, weights, list_ranges, index, chunk_size, passage_count, top_k):  # type: ignore[no-untyped-def]
-    """Search by several queries. Return the rows and scores of all hits, and the number of hits of each query.
+    """Search by several queries. Return the unsorted keys of all hits, and the number of hits of each query.
 
     ``first_terms`` has the first term of each query, then the number of all terms. ``index`` is :class:`_Postings`. The
     compiled code holds no Python lock.
@@ -608,11 +805,10 @@ def _search_queries(first_terms, weights, list_ranges, index, chunk_size, passag
     buffers = _Buffers(
         np.zeros(chunk_size, np.int32),
         np.empty(chunk_size, np.int32),
-        np.empty(passage_count, np.int32),
-        np.empty(passage_count, np.int32),
+        np.empty(min(2 * top_k, passage_count), np.int64),
     )
     hit_counts = np.zeros(query_count, np.int64)
-    hits = np.empty((2, top_k), np.int32)  # rows and scores; grows by doubling
+    hits = np.empty(top_k, np.int64)  # grows by doubling, because most queries of a large top_k have fewer hits
     total = 0
     for query in range(query_count):
         first_term = first_terms[query]
@@ -628,12 +824,10 @@ def _search_queries(first_terms, weights, list_ranges, index, chunk_size, passag
                 top_k,
             )
         new_total = total + hit_counts[query]
-        # A query can have more than top_k hits, and the number of all hits is unknown.
-        if new_total > hits.shape[1]:
-            larger_hits = np.empty((2, 2 * new_total), np.int32)
-            larger_hits[:, :total] = hits[:, :total]
+        if new_total > len(hits):
+            larger_hits = np.empty(2 * new_total, np.int64)
+            larger_hits[:total] = hits[:total]
             hits = larger_hits
-        hits[0, total:new_total] = buffers.rows[: hit_counts[query]]
-        hits[1, total:new_total] = buffers.scores[: hit_counts[query]]
+        hits[total:new_total] = buffers.keys[: hit_counts[query]]
         total = new_total
-    return hits[0, :total], hits[1, :total], hit_counts
+    return hits[:total], hit_counts

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from builders.core.errors import InputError, log
 from builders.core.files import atomic_text
@@ -232,8 +233,30 @@ def columns_of(rankings: Sequence[tuple[str, Sequence[Hit]]]) -> RunColumns:
 
 def write_columns(run_path: Path, parts: Iterable[RunColumns], tag: str = "dureader_retrieval") -> int:
     """Write a TREC run from columns, as :func:`write_run` does. Return the number of lines."""
-    rankings = chain.from_iterable(part.hits().items() for part in parts)
-    return write_run(run_path, rankings, tag)
+    rankings = chain.from_iterable(_sort_columns(part) for part in parts)
+    return write_ranked_hits(run_path, rankings, tag)
+
+
+def _sort_columns(columns: RunColumns) -> Iterable[tuple[str, Sequence[Hit]]]:
+    """Return (query id, hits) pairs, best first. Hits that are in this order already are not sorted again."""
+    rankings = columns.hits().items()
+    if _are_best_first(columns):
+        return rankings
+    return _sort_rankings(rankings)
+
+
+def _are_best_first(columns: RunColumns) -> bool:
+    """True if each query's hits are ordered by falling score, then by corpus id."""
+    query_numbers = np.repeat(np.arange(len(columns.queries)), columns.counts)
+    is_same_query = query_numbers[1:] == query_numbers[:-1]
+    previous_scores, next_scores = columns.scores[:-1], columns.scores[1:]
+    # NaN is in no order, because all its comparisons are false.
+    if not np.all(next_scores[is_same_query] <= previous_scores[is_same_query]):
+        return False
+    ties = np.flatnonzero(is_same_query & (next_scores == previous_scores))
+    ids = columns.corpus_ids
+    # Arrow compares ids by bytes, which is the order of characters in UTF-8.
+    return bool(pc.all(pc.less(ids.take(pa.array(ties)), ids.take(pa.array(ties + 1))), min_count=0).as_py())
 
 
 def write_run(run_path: Path, rankings: Iterable[tuple[str, Iterable[Hit]]], tag: str = "dureader_retrieval") -> int:
@@ -266,8 +289,10 @@ def write_ranked_hits(
                     "blanks",
                     path=run_path,
                 )
+            lines = []
             for rank, (passage_id, score) in enumerate(hits, start=1):
-                file.write(f"{query_id} Q0 {passage_id} {rank} {score!r} {tag}\n")
+                lines.append(f"{query_id} Q0 {passage_id} {rank} {score!r} {tag}\n")
+            file.write("".join(lines))
             line_count += len(hits)
     return line_count
 

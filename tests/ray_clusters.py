@@ -10,6 +10,8 @@ from uuid import uuid4
 
 import pytest
 
+from builders.core.errors import InputError
+
 STORE_MB = 80  # of a node's object store; Ray's minimum is 75
 CALLS_BEFORE_DEATH = 3  # calls of a function until its worker is killed
 
@@ -48,6 +50,7 @@ def cluster_of_two(folder: Path) -> Iterator[Cluster]:
         monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         monkeypatch.setenv("RAY_enable_worker_prestart", "0")  # the commands cannot use these processes
         monkeypatch.setenv("RAY_prestart_worker_first_driver", "0")
+        monkeypatch.setenv("RAY_worker_niceness", "0")  # otherwise a busy machine gives the workers no time
         monkeypatch.setenv("RAY_num_workers_soft_limit", "4")  # so that one test does not end workers of another
         started_cluster = Cluster(folder)
         yield started_cluster
@@ -69,3 +72,8 @@ def call_and_record(function: Callable[[Any], Any], calls_folder: Path, task: An
 def count_calls(calls_folder: Path) -> int:
     """Return the number of calls that :func:`call_and_record` has recorded."""
     return len([path for path in calls_folder.iterdir() if path.name != "death"])
+
+
+def refuse(name: str) -> None:
+    """Raise an error of wrong input."""
+    raise InputError("expected a file", path=name)

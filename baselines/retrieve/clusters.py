@@ -5,7 +5,6 @@ with the same processors.
 """
 
 import contextlib
-import functools
 import os
 import platform
 from collections.abc import Iterator
@@ -95,7 +94,8 @@ def cluster_workers(cluster: ModelCluster, device: str, work_folder: Path) -> It
                 working_folder=os.getcwd(),
                 shared_file=str(shared_file),
                 versions=installed_versions(_VERSIONED_PACKAGES),
-                set_up=functools.partial(_set_up_worker, worker_device, share.cpus),
+                set_up="baselines.retrieve.clusters:set_up_worker",
+                arguments=(worker_device, share.cpus),
             )
             workers = RayWorkers(
                 connection,
@@ -137,7 +137,7 @@ def choose_share(cluster: ModelCluster, device: str, machines: list[tuple[int, i
     return share
 
 
-def _set_up_worker(device: str, cpu_count: int) -> str:
+def set_up_worker(device: str, cpu_count: int) -> str:
     """Set up a worker process. Return the name of its processor."""
     if device == "cpu":
         torch.set_num_threads(cpu_count)

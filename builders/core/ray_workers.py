@@ -30,6 +30,7 @@ from typing import Any, Self
 
 from builders.core.errors import InputError, Unfinished, log, missing_library
 from builders.core.jobs import Result, Task, WorkerDied
+from builders.core.options import load_object
 from builders.core.ray_cluster import RETRIES, RayConnection, expect_versions
 
 _CHECK_SECONDS = 0.5  # interval of the checks for a closed pool, while a thread waits for a new worker
@@ -61,13 +62,16 @@ class WorkerStart:
         working_folder: the folder in which the command was started. Relative paths of tasks begin there.
         shared_file: a file of this machine that the worker's machine must see, in the folder that tasks write to.
         versions: versions of packages on this machine, which all machines must have.
-        set_up: a function that imports the libraries of the tasks, and returns the name of the worker's processor.
+        set_up: a function as "module:name", which returns the name of the worker's processor. Its module is imported
+            after the check of the versions, because the module may import packages that the machine lacks.
+        arguments: arguments of ``set_up``.
     """
 
     working_folder: str
     shared_file: str
     versions: Mapping[str, str]
-    set_up: Callable[[], str]
+    set_up: str
+    arguments: tuple[Any, ...] = ()
 
 
 @dataclass
@@ -333,7 +337,7 @@ class _Worker:
                 path=os.path.dirname(start.shared_file),
             )
         try:
-            return machine, start.set_up()
+            return machine, load_object(start.set_up)(*start.arguments)
         except ImportError as error:
             raise InputError(f"the machine {machine}: {missing_library(error) or error}") from None
 

@@ -43,6 +43,7 @@ _LONG = (
     "test_gpu",
     "test_peers",
     "test_ray",
+    "test_ray_models",
     "test_fuzz_hub",
     "test_train",
     "test_fuzz_releases",
@@ -58,6 +59,7 @@ _LONG = (
 _SLOW = (
     "test_peers.py",
     "test_ray.py",
+    "test_ray_models.py",
     "test_reproduce_models.py",
     "test_bm25.py::test_chunks_and_terms_that_are_only_looked_up_leave_nothing_out",
     "test_bm25.py::test_scores_and_order_are_lucenes",

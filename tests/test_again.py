@@ -342,6 +342,7 @@ def put_paths(arguments: dict[str, Any], world: Path) -> dict[str, Any]:
 
 
 RELEASE = "{world}/release"
+NO_CLUSTER = "127.0.0.1:1"  # no server listens there
 TINY_RECIPE = [
     "train.batch=4",
     "train.max_steps=2",
@@ -398,7 +399,7 @@ CASES = {
         "the model {world}/dual changed (tokenizer_config.json)",
         "baselines.retrieve.encode",
         "baselines.retrieve.models.open_as",
-        neutral={"tokenizers": 0},
+        neutral={"tokenizers": 0, "engine": "ray", "ray_address": NO_CLUSTER},
     ),
     "search": Case(
         "search_vectors",
@@ -420,7 +421,7 @@ CASES = {
         "the run {world}/dev.run changed",
         "baselines.retrieve.rerank",
         "baselines.retrieve.models.open_as",
-        neutral={"tokenizers": 0},
+        neutral={"tokenizers": 0, "engine": "ray", "ray_address": NO_CLUSTER},
     ),
     "run": Case(
         "run_model",
@@ -431,7 +432,7 @@ CASES = {
         "the model {world}/dual changed (config.json)",
         "baselines.retrieve.any_model",
         "baselines.retrieve.models.open_as",
-        neutral={"tokenizers": 0},
+        neutral={"tokenizers": 0, "engine": "ray", "ray_address": NO_CLUSTER},
     ),
     "release": Case(
         "build_release",
@@ -636,14 +637,16 @@ def test_eleven_verbs_have_the_option_again() -> None:
 
 # How texts are sent to an endpoint.
 REQUESTS = {"parallel", "request_texts", "request_characters", "encoding_format"}
+# The machines that run a model.
+MACHINES = {"engine", "ray_address", "task_cpus"}
 # Parameters of verbs that no record has, because no result depends on them, or because they are recorded as inputs.
 NEUTRAL = {
     "bm25": {"threads", "index", "address", "ca_certs", "queries_file"},
-    "mine": {"tokenizers"},
-    "encode": {"tokenizers", *REQUESTS},
+    "mine": {"tokenizers", *MACHINES},
+    "encode": {"tokenizers", *MACHINES, *REQUESTS},
     "search": {"engine", "queries_file"},
-    "rerank": {"tokenizers", "queries_file", *REQUESTS},
-    "run": {"tokenizers", "index", "queries_file", *REQUESTS},
+    "rerank": {"tokenizers", "queries_file", *MACHINES, *REQUESTS},
+    "run": {"tokenizers", "index", "queries_file", *MACHINES, *REQUESTS},
 }
 
 

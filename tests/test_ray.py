@@ -1,19 +1,17 @@
 """``release --engine ray`` on a cluster of two nodes on loopback: the local engine's bytes."""
 
-import contextlib
 import functools
 import gzip
 import os
 import shutil
-import signal
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
+import ray_clusters
 from commands import SAMPLE, process, tree
+from ray_clusters import Cluster, call_and_record, cluster_of_two, count_calls
 
 from builders.core import jobs_ray as ray_engine
 from builders.core.errors import InputError
@@ -26,51 +24,16 @@ from builders.store import layout
 from builders.text.span_options import SpanOptions
 
 ray = pytest.importorskip("ray", reason="Ray is not installed (extra ray)")
-cluster_utils = pytest.importorskip("ray.cluster_utils")
 CHAR = SpanOptions(unit="char")
 BLOCKS = 13  # number of blocks of 32 KB in the rows below
-STORE_MB = 80  # of a node's object store; Ray's minimum is 75
-CALLS_BEFORE_DEATH = 3  # calls of a function until its worker is killed
-
-
-class Cluster:
-    """A cluster of two nodes with one CPU each, which spill to the folder ``spilled``."""
-
-    def __init__(self, folder: Path) -> None:
-        self.spilled = folder / "spilled"
-        self.spilled.mkdir()
-        self._node = {
-            "num_cpus": 1,
-            "object_store_memory": STORE_MB << 20,
-            "object_spilling_directory": str(self.spilled),
-        }
-        self._cluster = cluster_utils.Cluster(True, head_node_args=self._node | {"include_dashboard": False})
-        self.add()
-        self.address: str = self._cluster.address
-
-    def add(self) -> Any:
-        return self._cluster.add_node(**self._node)
-
-    def kill(self, lost_node: Any) -> None:
-        self._cluster.remove_node(lost_node, allow_graceful=False)
-
-    def stop(self) -> None:
-        self._cluster.shutdown()
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    folder = tmp_path_factory.mktemp("ray")
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        monkeypatch.setenv("RAY_enable_worker_prestart", "0")  # a build cannot use these processes
-        monkeypatch.setenv("RAY_prestart_worker_first_driver", "0")
-        monkeypatch.setenv("RAY_num_workers_soft_limit", "4")  # so that one test does not end workers of another
-        started_cluster = Cluster(folder)
-        ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the nodes do not have this file
+    with cluster_of_two(tmp_path_factory.mktemp("ray")) as started_cluster:
+        ray.cloudpickle.register_pickle_by_value(ray_clusters)  # the nodes do not have this file
         with RayEngine(started_cluster.address):  # one connection for all tests, because its processes are reused
             yield started_cluster
-        started_cluster.stop()
 
 
 @pytest.fixture
@@ -106,22 +69,10 @@ class WatchedEngine(RayEngine):
         function_name = getattr(function, "func", function).__name__
         calls_folder = self.folder / function_name
         calls_folder.mkdir(parents=True)
-        return super().map(functools.partial(_call_and_record, function, calls_folder), tasks)
+        return super().map(functools.partial(call_and_record, function, calls_folder), tasks)
 
     def count_calls(self, function_name: str) -> int:
-        return len([path for path in (self.folder / function_name).iterdir() if path.name != "death"])
-
-
-def _call_and_record(function: Any, calls_folder: Path, task: Any) -> Any:
-    """Call the function, record the call as a file, and kill this process once, at the third call."""
-    result = function(task)
-    (calls_folder / uuid4().hex).touch()
-    if len(list(calls_folder.iterdir())) >= CALLS_BEFORE_DEATH:
-        # The file can be created only once, so that only one worker dies.
-        with contextlib.suppress(FileExistsError):
-            (calls_folder / "death").touch(exist_ok=False)
-            os.kill(os.getpid(), signal.SIGKILL)
-    return result
+        return count_calls(self.folder / function_name)
 
 
 @pytest.mark.usefixtures("small_parts")

@@ -44,8 +44,9 @@ _LOCAL_OPTIONS = (
     "backend",
     "device",
     "dtype",
+    "engine",
 )
-_UNSET = (None, "", False, "auto", "torch")
+_UNSET = (None, "", False, "auto", "torch", "local")
 # Values of --kind for models behind an endpoint: by vectors, or by scores of pairs.
 ENDPOINT_KINDS = ("dense", "cross")
 _INPUT_TYPE = "input_type"

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import Annotated, Literal
 
-from builders.core.options import AtLeastOne, Between, Help, Parsed, Placeholder, Use
+from builders.core.options import AtLeastOne, Between, Help, Needs, Parsed, Placeholder, Use
 
 
 def model_name(value: str | os.PathLike[str]) -> str:
@@ -45,6 +45,21 @@ Dtype = Annotated[
 Backend = Annotated[
     Literal["torch", "openvino"],
     Help("library that runs the model; openvino is faster on a CPU and needs the extra openvino"),
+]
+
+# The machines that run a model (docs/ray.md).
+Engine = Annotated[Literal["local", "ray"], Help("this machine or a Ray cluster (docs/ray.md)")]
+RayAddress = Annotated[
+    str,
+    Placeholder("HOST:PORT"),
+    Needs("engine=ray"),
+    Help("head of the cluster (default: RAY_ADDRESS, then a cluster on this machine, then a new cluster)"),
+]
+TaskCpus = Annotated[
+    AtLeastOne,
+    Placeholder("N"),
+    Needs("engine=ray"),
+    Help("CPUs of a task on the cluster (default: 1 beside a GPU, else all of the smallest machine)"),
 ]
 
 # Settings of a model. Without the option, the setting comes from the model's family or files (docs/run.md).

@@ -19,6 +19,7 @@ from baselines.core.model_options import (
     BatchTokens,
     Device,
     Dtype,
+    Engine,
     Family,
     MaxLength,
     ModelName,
@@ -27,8 +28,10 @@ from baselines.core.model_options import (
     Pooling,
     PromptName,
     QueryPrompt,
+    RayAddress,
     Revision,
     Similarity,
+    TaskCpus,
     Tokenizers,
     TopK,
     TruncateDim,
@@ -86,6 +89,9 @@ def run_model(
     backend: Backend = "torch",
     device: Device | None = None,
     dtype: Dtype = "auto",
+    engine: Engine = "local",
+    ray_address: RayAddress | None = None,
+    task_cpus: TaskCpus | None = None,
     again: Again = False,
 ) -> "ModelRun":
     """Any model in one command: encode, search, evaluate.
@@ -155,6 +161,8 @@ def run_model(
         check_models(model)
     elif endpoint_options.kind == "cross" and over is None:
         raise UsageError("endpoint: a re-ranker needs --over RUN, the run to re-rank")
+    if kind == _LISTWISE and engine != "local":
+        raise UsageError("engine: a model behind an endpoint has no such option; remove --engine")
     if over is None and endpoint_options is None:
         check_family(model, family, trust_remote_code=trust_remote_code)
     own_queries = None
@@ -207,6 +215,7 @@ def run_model(
 
     # Now the model libraries, whose import takes seconds.
     from baselines.core.settings import ModelOptions
+    from baselines.retrieve.clusters import cluster_of
     from baselines.retrieve.devices import work_of
     from baselines.retrieve.model_run import search_passages, search_run
     from baselines.retrieve.rerankers import endpoint_work
@@ -229,7 +238,8 @@ def run_model(
     if kind == _LISTWISE or endpoint_options is not None:
         work = endpoint_work(parallel)
     else:
-        work = work_of(device, dtype, batch_tokens, tokenizers, backend)
+        cluster = cluster_of(engine, ray_address, task_cpus, device)
+        work = work_of(device, dtype, batch_tokens, tokenizers, backend, cluster)
     # Search the passages of --over, or all passages of the release.
     if over is not None:
         model_run = search_run(

@@ -4,8 +4,9 @@ Heads stay in fp32, because in 16 bits different scores would round to the same 
 """
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -15,6 +16,7 @@ from torch.utils import _pytree as pytree
 from transformers import PreTrainedModel
 
 from baselines.retrieve.backends import OPENVINO, expect_openvino, use_openvino
+from baselines.retrieve.clusters import ModelCluster, cluster_workers
 from builders.core.errors import InputError
 from builders.core.jobs import in_order, process_pool
 from builders.core.limits import usable_cores
@@ -39,6 +41,7 @@ class Work:
         batch_tokens: tokens per batch, padding included (default: 32 texts of 384 tokens).
         tokenizers: number of tokenising processes per device (default: 0, a thread tokenises).
         parallel: simultaneous requests to a model behind an endpoint (default: 4).
+        cluster: the cluster that runs the tasks, on devices of the kind of ``devices``. None for this machine.
     """
 
     devices: tuple[str, ...]
@@ -46,6 +49,7 @@ class Work:
     batch_tokens: int = _TEXT_TOKENS * _TEXTS_ON_CPU
     tokenizers: int = 0
     parallel: int = 4
+    cluster: ModelCluster | None = None
 
 
 def work_of(
@@ -54,11 +58,14 @@ def work_of(
     batch_tokens: int | None = None,
     tokenizers: int | None = None,
     backend: str = "torch",
+    cluster: ModelCluster | None = None,
 ) -> Work:
     """Return the work that the options of these names select. None is the default of this machine.
 
     Raises :class:`InputError` for a device that the machine lacks, or a precision that the backend lacks.
     """
+    if cluster is not None and device not in (None, "cpu", "cuda"):
+        raise InputError(f"--device {device}: expected cpu, or cuda (a GPU for each task), with --engine ray")
     devices = tuple(devices_of(device))
     if tokenizers is None:
         tokenizers = _default_tokenizers(devices)
@@ -67,6 +74,7 @@ def work_of(
         dtype_of(dtype, devices[0], backend),
         batch_tokens=batch_tokens or default_batch_tokens(devices[0]),
         tokenizers=tokenizers,
+        cluster=cluster,
     )
 
 
@@ -124,13 +132,20 @@ def default_batch_tokens(device: str) -> int:
 
 
 def over_devices(
-    function: Callable[[Task, str], Result], tasks: Iterable[Task], devices: Sequence[str]
-) -> Iterator[Result]:
+    function: Callable[[Task, str], Result], tasks: Iterable[Task], work: Work, work_folder: Path
+) -> Generator[Result, None, None]:
     """Yield ``function(task, device)`` for every task, in the tasks' order.
 
-    Each of several devices has a process. With one device, this process runs the tasks. ``function`` must be
-    importable, and should keep its opened model, for example by :class:`.jobs.LastResult`.
+    Each of several devices has a process. With one device, this process runs the tasks. With a cluster, its machines
+    run the tasks. ``function`` must be importable, and should keep its opened model, for example by
+    :class:`.jobs.LastResult`. Tasks write their files to ``work_folder``, which all machines of a cluster must share.
     """
+    devices = work.devices
+    if work.cluster is not None:
+        with cluster_workers(work.cluster, devices[0], work_folder) as (worker_device, workers):
+            run_task = functools.partial(_run_on_device, function, worker_device)
+            yield from in_order(workers, run_task, tasks, ahead=2 * workers.worker_count)
+        return
     with process_pool(len(devices), _set_process_device, devices) as pool:
         run_task = functools.partial(_run_on_device, function, devices[0])
         yield from in_order(pool, run_task, tasks, ahead=2 * len(devices))

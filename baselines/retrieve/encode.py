@@ -19,12 +19,15 @@ from baselines.core.model_options import (
     BatchTokens,
     Device,
     Dtype,
+    Engine,
     MaxLength,
     ModelName,
     PassagePrompt,
     QueryPrompt,
+    RayAddress,
     Revision,
     Similarity,
+    TaskCpus,
     Tokenizers,
 )
 from baselines.retrieve.vector_options import EmbeddingsPath
@@ -71,6 +74,9 @@ def encode_texts(
     revision: Revision = "",
     device: Device | None = None,
     dtype: Dtype = "auto",
+    engine: Engine = "local",
+    ray_address: RayAddress | None = None,
+    task_cpus: TaskCpus | None = None,
     again: Again = False,
 ) -> "VectorIndex":
     """Embed a release's passages or queries by a dual-encoder.
@@ -165,6 +171,7 @@ def encode_texts(
         return VectorIndex.read(finished_index.path)
 
     # Now the model libraries, whose import takes seconds.
+    from baselines.retrieve.clusters import cluster_of
     from baselines.retrieve.devices import work_of
     from baselines.retrieve.model_kinds import expect_encoder
     from baselines.retrieve.vector_index import Retriever, open_retriever
@@ -181,7 +188,8 @@ def encode_texts(
         )
         retriever = open_endpoint_encoder(model, model_options)
     else:
-        work = work_of(device, dtype, batch_tokens, tokenizers, backend)
+        cluster = cluster_of(engine, ray_address, task_cpus, device)
+        work = work_of(device, dtype, batch_tokens, tokenizers, backend, cluster)
         model_settings = ModelSettings(model, revision=revision, max_length=max_length)
         retriever = open_retriever(model_settings, work, expect_encoder(model_settings))
     reused = None if reuse is None else open_vectors(reuse)

@@ -19,16 +19,19 @@ from baselines.core.model_options import (
     BatchTokens,
     Device,
     Dtype,
+    Engine,
     MaxLength,
     ModelName,
     QueryPrompt,
+    RayAddress,
     Revision,
+    TaskCpus,
     Tokenizers,
     TopK,
     TrustRemoteCode,
 )
 from builders.core.errors import InputError, UsageError
-from builders.core.options import Needs, NotNegativeInt, Placeholder, Share
+from builders.core.options import Excludes, Needs, NotNegativeInt, Placeholder, Share
 from builders.core.verbs import TABLE_FORMATS, verb
 from builders.store.release_options import ReleasePath, SetName
 
@@ -72,6 +75,9 @@ def match_questions(
     trust_remote_code: TrustRemoteCode = False,
     device: Device | None = None,
     dtype: Dtype = "auto",
+    engine: Annotated[Engine, Excludes("calibrate")] = "local",
+    ray_address: RayAddress | None = None,
+    task_cpus: TaskCpus | None = None,
 ) -> "QuestionMatches | Report":
     """Find training questions that ask the same as dev or test.
 
@@ -133,6 +139,7 @@ def match_questions(
     check_file(out)
 
     from baselines.retrieve import question_matching
+    from baselines.retrieve.clusters import cluster_of
     from baselines.retrieve.devices import work_of
     from baselines.retrieve.question_pairs import pair_file, read_question_pairs
     from builders.store.layout import SETS
@@ -146,7 +153,8 @@ def match_questions(
     else:
         questions = question_matching.read_splits(open_release(release), SETS[set].queries, split)
 
-    work = work_of(device, dtype, batch_tokens, tokenizers, backend)
+    cluster = cluster_of(engine, ray_address, task_cpus, device)
+    work = work_of(device, dtype, batch_tokens, tokenizers, backend, cluster)
     scoring_model: Retriever | OpenReranker
     if endpoint_options is not None:
         from baselines.core.settings import ModelOptions

@@ -15,10 +15,10 @@ _SUFFIXES = {".safetensors", ".bin", ".json", ".txt", ".model", ".tiktoken", ".j
 # Records of a training, which change when an equal model is trained again.
 _LOGS = {TRAINING, "trainer_state.json", "training_args.bin", "optimizer.bin", "all_results.json"}
 _LOG_FOLDERS = ("checkpoint-", "runs")
-# Options that change no result. Tokenising processes and requests only share the work. An index is a directory for
-# encodings, which depend on the model alone. The other options of a computation are recorded, because the device, the
-# precision, the backend and the sizes of batches change at least the last digits of scores.
-UNCHANGING = ("tokenizers", "parallel", "index", *SHARING_OPTIONS)
+# Options that change no result. Tokenising processes, machines of a cluster and requests only share the work. An index
+# is a directory for encodings, which depend on the model alone. The other options of a computation are recorded,
+# because the device, the precision, the backend and the sizes of batches change at least the last digits of scores.
+UNCHANGING = ("tokenizers", "parallel", "index", "engine", "ray_address", "task_cpus", *SHARING_OPTIONS)
 
 
 def shown_name(model_name: str) -> str:

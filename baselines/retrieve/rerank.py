@@ -17,6 +17,7 @@ from baselines.core.model_options import (
     BatchTokens,
     Device,
     Dtype,
+    Engine,
     Family,
     MaxLength,
     ModelName,
@@ -26,13 +27,16 @@ from baselines.core.model_options import (
     Pooling,
     PromptName,
     QueryPrompt,
+    RayAddress,
     Revision,
     Similarity,
+    TaskCpus,
     Tokenizers,
     TopK,
     TruncateDim,
     TrustRemoteCode,
 )
+from builders.core.errors import UsageError
 from builders.core.options import Again, AtLeastOne, Flags, Needs, Placeholder
 from builders.core.verbs import verb
 from builders.store.release_options import AnySplit, QueriesFile, ReleasePath, RunPath, SetName
@@ -81,6 +85,9 @@ def rerank_run(
     backend: Backend = "torch",
     device: Device | None = None,
     dtype: Dtype = "auto",
+    engine: Engine = "local",
+    ray_address: RayAddress | None = None,
+    task_cpus: TaskCpus | None = None,
     again: Again = False,
 ) -> "Run":
     """Re-rank a run by any kind of model.
@@ -150,6 +157,8 @@ def rerank_run(
     # Wrong names and paths are reported before the release is read.
     endpoint_options = read_endpoint_options(arguments, default_kind="cross")
     is_remote = kind == "listwise" or endpoint_options is not None
+    if is_remote and engine != "local":
+        raise UsageError("engine: a model behind an endpoint has no such option; remove --engine")
     if not is_remote:  # a model behind an endpoint may have any name
         check_models(model)
     if out is not None:
@@ -184,6 +193,7 @@ def rerank_run(
 
     # Now the model libraries, whose import takes seconds.
     from baselines.core.settings import ModelOptions
+    from baselines.retrieve.clusters import cluster_of
     from baselines.retrieve.devices import work_of
     from baselines.retrieve.rerankers import endpoint_work
     from baselines.retrieve.second_stage import rescore_run
@@ -203,7 +213,11 @@ def rerank_run(
         kind=kind,
         endpoint=endpoint_options,
     )
-    work = endpoint_work(parallel) if is_remote else work_of(device, dtype, batch_tokens, tokenizers, backend)
+    if is_remote:
+        work = endpoint_work(parallel)
+    else:
+        cluster = cluster_of(engine, ray_address, task_cpus, device)
+        work = work_of(device, dtype, batch_tokens, tokenizers, backend, cluster)
     rescored = rescore_run(
         run,
         model=model,

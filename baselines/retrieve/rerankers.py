@@ -13,6 +13,7 @@ The endpoint needs OpenAI's chat API (OPENAI_BASE_URL, OPENAI_API_KEY). Queries 
 """
 
 import abc
+import contextlib
 import itertools
 import json
 import re
@@ -416,10 +417,10 @@ def score_windows(
         unscored_counts.append(0 if scores_path.exists() else _count_pairs(window))
     pair_count = _count_pairs(query_groups)
     done_count = pair_count - sum(unscored_counts)
-    results = over_devices(_score_window, tasks, job.reranker.work.devices)
     scores: list[list[float]] = []
     try:
         with (
+            contextlib.closing(over_devices(_score_window, tasks, job.reranker.work, work_folder)) as results,
             report_texts("pairs", pair_count - done_count),
             show_progress(total=pair_count, unit="pair", label=label, done=done_count) as bar,
         ):

@@ -242,7 +242,7 @@ class Retriever(abc.ABC):
                         self, release.path, config, split, rows_of_chunk, chunk_path, stored_folders, chunk_store
                     )
                 )
-            files = self._run_tasks(tasks)
+            files = self._run_tasks(tasks, work_folder)
 
             # Remove the files of the build, and write the manifest last.
             if store == INT8:
@@ -283,7 +283,7 @@ class Retriever(abc.ABC):
         )
         return measure_ranges(sample_index.all())
 
-    def _run_tasks(self, tasks: Sequence["_ChunkTask"]) -> list[IndexFile]:
+    def _run_tasks(self, tasks: Sequence["_ChunkTask"], work_folder: Path) -> list[IndexFile]:
         """Encode the chunks on all devices. Return their files, in order."""
         files: list[IndexFile] = []
         try:
@@ -294,8 +294,8 @@ class Retriever(abc.ABC):
                 rows_to_encode.append(0 if is_finished else len(task.rows))
             all_rows = sum(len(task.rows) for task in tasks)
             new_rows = sum(rows_to_encode)
-            encoded_chunks = over_devices(_encode_chunk, tasks, self.work.devices)
             with (
+                contextlib.closing(over_devices(_encode_chunk, tasks, self.work, work_folder)) as encoded_chunks,
                 report_texts("passages", new_rows),
                 show_progress(total=all_rows, unit="row", label="encode", done=all_rows - new_rows) as bar,
             ):

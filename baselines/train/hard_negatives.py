@@ -10,15 +10,18 @@ import itertools
 import json
 import math
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from baselines.core.passages import CachedPassages
 from baselines.measure.qrels import Qrels, read_queries
+from builders.core.cache import writable_cache
 from builders.core.errors import InputError, log
-from builders.core.files import atomic_text
+from builders.core.files import atomic_text, temporary_folder
+from builders.core.finished_outputs import VerbCall
+from builders.core.folders import key_of, work_beside
 from builders.core.progress import show_progress
 from builders.core.shares import report_share, share_receiver
 from builders.store.layout import SETS
@@ -278,32 +281,64 @@ def _scores_of_run(ranking: Run, groups: Sequence[Group]) -> list[list[float]]:
 
 
 def select_by_model(
-    candidates: Iterator[NegativeCandidates], query_texts: dict[str, str], scorer: CandidateScorer, limits: ScoreLimits
-) -> Iterator[list[NegativeSelection]]:
+    candidates: Iterator[NegativeCandidates],
+    query_texts: dict[str, str],
+    scorer: CandidateScorer,
+    limits: ScoreLimits,
+    work_folder: Path,
+) -> Generator[list[NegativeSelection], None, None]:
     """Select the negatives of every query by the scores of a model. Yield the selections of a window of queries.
 
-    ``query_texts`` has the queries by id. All devices share the windows.
+    ``query_texts`` has the queries by id. All devices share the windows. The selections of each window are saved in
+    ``work_folder``, which serves only one combination of the other arguments.
     """
     from baselines.retrieve.devices import over_devices
 
-    tasks = _make_tasks(candidates, query_texts, scorer, limits)
-    yield from over_devices(_select_for_task, tasks, scorer.job.reranker.work.devices)
+    tasks = _make_tasks(candidates, query_texts, scorer, limits, work_folder)
+    yield from over_devices(_select_for_task, tasks, scorer.job.reranker.work, work_folder)
 
 
-# The model, (text, candidates) of each query, and the limits.
-_Task = tuple[CandidateScorer, list[tuple[str, NegativeCandidates]], ScoreLimits]
+# The model, (text, candidates) of each query, the limits, and the file of the selections.
+_Task = tuple[CandidateScorer, list[tuple[str, NegativeCandidates]], ScoreLimits, Path]
+
+
+class _SavedSelection(NamedTuple):
+    """The entry of a query in the file of a window: the fields of :class:`NegativeSelection` without candidates."""
+
+    negative_ids: list[str]
+    excluded_count: int
 
 
 def _make_tasks(
-    candidates: Iterator[NegativeCandidates], query_texts: dict[str, str], scorer: CandidateScorer, limits: ScoreLimits
+    candidates: Iterator[NegativeCandidates],
+    query_texts: dict[str, str],
+    scorer: CandidateScorer,
+    limits: ScoreLimits,
+    work_folder: Path,
 ) -> Iterator[_Task]:
-    for window in _split_windows(candidates):
-        yield scorer, [(query_texts[query.query_id], query) for query in window], limits
+    for number, window in enumerate(_split_windows(candidates)):
+        named_queries = [(query_texts[query.query_id], query) for query in window]
+        yield scorer, named_queries, limits, work_folder / f"window-{number:06d}.json"
 
 
 def _select_for_task(task: _Task, device: str) -> list[NegativeSelection]:
-    scorer, queries, limits = task
-    return select_within(queries, functools.partial(scorer.score, device=device), limits)
+    """Select the negatives of a window of queries. Selections in the window's file are reused."""
+    from baselines.retrieve.vector_index import resume_or_run
+
+    scorer, queries, limits, selections_path = task
+
+    def is_complete(saved_selections: list[_SavedSelection]) -> bool:
+        return len(saved_selections) == len(queries)
+
+    def select() -> list[_SavedSelection]:
+        selections = select_within(queries, functools.partial(scorer.score, device=device), limits)
+        return [_SavedSelection(selection.negative_ids, selection.excluded_count) for selection in selections]
+
+    saved_selections = resume_or_run(selections_path, list[_SavedSelection], is_complete, select)
+    window_selections = []
+    for (_, query), (negative_ids, excluded_count) in zip(queries, saved_selections, strict=True):
+        window_selections.append(NegativeSelection(query, negative_ids, excluded_count))
+    return window_selections
 
 
 def select_within(
@@ -367,6 +402,21 @@ def _report_part(begin: float, end: float) -> Iterator[None]:
     finally:
         share_receiver.reset(token)
     report_share(end)
+
+
+@contextlib.contextmanager
+def open_work_folder(out: Path, call: VerbCall | None) -> Iterator[Path]:
+    """Yield a folder for the selections of a call of `mine`. The folder beside ``out`` survives an interruption.
+
+    ``call`` is None if ``out`` is a stream, which has no folder.
+    """
+    if call is None:
+        with temporary_folder(writable_cache()) as folder:
+            yield folder
+        return
+    input_hashes = {name: dict(verb_input.hashes) for name, verb_input in call.inputs.items()}
+    with work_beside(out, key_of([call.version, dict(call.options), input_hashes])) as folder:
+        yield folder
 
 
 def write_negatives(

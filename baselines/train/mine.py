@@ -3,7 +3,19 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from baselines.core.model_options import Backend, BatchTokens, Device, Dtype, MaxLength, Revision, Tokenizers, TopK
+from baselines.core.model_options import (
+    Backend,
+    BatchTokens,
+    Device,
+    Dtype,
+    Engine,
+    MaxLength,
+    RayAddress,
+    Revision,
+    TaskCpus,
+    Tokenizers,
+    TopK,
+)
 from builders.core.errors import UsageError
 from builders.core.options import Again, AtLeastOne, Between, Excludes, Needs, Placeholder, Share
 from builders.core.verbs import verb
@@ -43,6 +55,9 @@ def mine_negatives(
     revision: Annotated[Revision, OF_MODEL] = "",
     device: Annotated[Device, OF_MODEL] | None = None,
     dtype: Annotated[Dtype, OF_MODEL] = "auto",
+    engine: Annotated[Engine, OF_MODEL] = "local",
+    ray_address: RayAddress | None = None,
+    task_cpus: TaskCpus | None = None,
     again: Again = False,
 ) -> "MinedNegatives":
     """Sample hard negatives for training from a run.
@@ -90,10 +105,14 @@ def mine_negatives(
     """
     arguments = dict(locals())  # the parameters, before an import below adds a name
 
+    import contextlib
+    import functools
+
     from baselines.core.passages import open_passages
     from baselines.measure.qrels import expect_main, release_qrels
     from baselines.retrieve.model_files import UNCHANGING, device_kind, model_input
     from baselines.train import hard_negatives
+    from builders.core.exit_codes import set_resumable
     from builders.core.files import check_file
     from builders.core.finished_outputs import VerbCall, find_finished, is_kept, option_values, record_finished
     from builders.core.hub import check_models
@@ -149,27 +168,39 @@ def mine_negatives(
         # A candidate above the limits is replaced by the next candidate.
         draw_all=limits.is_limited,
     )
+    write = functools.partial(
+        hard_negatives.write_negatives, out, query_count=len(qrels.positives), is_limited=limits.is_limited
+    )
     if model is None:
-        windows = hard_negatives.select_by_run(candidates, ranking, limits)
+        mined = write(hard_negatives.select_by_run(candidates, ranking, limits))
     else:
         from baselines.core.settings import ModelOptions
+        from baselines.retrieve.clusters import cluster_of
         from baselines.retrieve.devices import work_of
         from baselines.retrieve.model_kinds import expect_encoder
         from baselines.retrieve.rerankers import pair_job
 
         texts = hard_negatives.read_query_texts(release, split, query_config or configs.queries, qrels)
+        cluster = cluster_of(engine, ray_address, task_cpus, device)
         job = pair_job(
             model=model,
             release=release,
             corpus=configs.corpus,
             options=ModelOptions(max_length=max_length, revision=revision),
-            work=work_of(device, dtype, batch_tokens, tokenizers, backend),
+            work=work_of(device, dtype, batch_tokens, tokenizers, backend, cluster),
         )
         is_dual = bi_encoder is not None
         if is_dual:
             expect_encoder(job.reranker.settings)
         scorer = hard_negatives.CandidateScorer(job, is_dual)
-        windows = hard_negatives.select_by_model(candidates, texts, scorer, limits)
-    mined = hard_negatives.write_negatives(out, windows, query_count=len(qrels.positives), is_limited=limits.is_limited)
+        # The selections in the work folder survive an interruption.
+        set_resumable(call is not None)
+        with (
+            hard_negatives.open_work_folder(out, call) as work_folder,
+            contextlib.closing(
+                hard_negatives.select_by_model(candidates, texts, scorer, limits, work_folder)
+            ) as windows,
+        ):
+            mined = write(windows)
     record_finished(out, call, result=mined.counts())
     return mined

@@ -77,25 +77,36 @@ VERBS = [
     ),
     MeasuredVerb("export beir", builders("export --release release --format beir --out beir"), "beir"),
     MeasuredVerb("export official", builders("export --release release --format official --out files"), "files"),
-    MeasuredVerb("bm25, index and dev", baselines("bm25 --release release --split dev --index index --out bm25.dev.run.gz")),
-    MeasuredVerb("bm25, train", baselines("bm25 --release release --split train --index index --out bm25.train.run.gz")),
+    MeasuredVerb(
+        "bm25, index and dev", baselines("bm25 --release release --split dev --index index --out bm25.dev.run.gz")
+    ),
+    MeasuredVerb(
+        "bm25, train", baselines("bm25 --release release --split train --index index --out bm25.train.run.gz")
+    ),
     MeasuredVerb("mine", baselines("mine --release release --run bm25.train.run.gz --out negatives.jsonl.gz")),
     MeasuredVerb(
-        "add samples", builders("add samples --release release --sizes {tenth} --hard bm25.dev.run.gz --out samples"),
+        "add samples",
+        builders("add samples --release release --sizes {tenth} --hard bm25.dev.run.gz --out samples"),
         "samples",
     ),
-    MeasuredVerb("encode, a static model", baselines("encode --release release --model static --device cpu --out vectors")),
+    MeasuredVerb(
+        "encode, a static model", baselines("encode --release release --model static --device cpu --out vectors")
+    ),
     MeasuredVerb(
         "search",
         baselines("search --release release --model static --passages vectors --device cpu --out dense.dev.run.gz"),
     ),
     MeasuredVerb(
         "run --over, a static model",
-        baselines("run static --release release --over bm25.dev.run.gz --device cpu --index over --out over.dev.run.gz"),
+        baselines(
+            "run static --release release --over bm25.dev.run.gz --device cpu --index over --out over.dev.run.gz"
+        ),
     ),
     MeasuredVerb(
         "rerank, a tiny model",
-        baselines("rerank --release release --run bm25.dev.run.gz --model cross --top-k 10 --device cpu --out ce.dev.run.gz"),
+        baselines(
+            "rerank --release release --run bm25.dev.run.gz --model cross --top-k 10 --device cpu --out ce.dev.run.gz"
+        ),
     ),
     MeasuredVerb("fuse", baselines("fuse bm25.dev.run.gz dense.dev.run.gz --out fused.dev.run.gz")),
     MeasuredVerb("match", baselines("match --release release --model static --device cpu --out match.run")),
@@ -108,7 +119,9 @@ VERBS = [
     ),
     MeasuredVerb(
         "annotate pool",
-        builders("annotate pool candidates --release release --runs bm25.dev.run.gz dense.dev.run.gz --out pool.run.gz"),
+        builders(
+            "annotate pool candidates --release release --runs bm25.dev.run.gz dense.dev.run.gz --out pool.run.gz"
+        ),
     ),
     MeasuredVerb("show", baselines("show --release release bm25.dev.run.gz")),
     MeasuredVerb(
@@ -241,7 +254,9 @@ def main() -> None:
     parser.add_argument("--text", nargs="+", type=Path, required=True, metavar="PATH", help="text files or folders")
     parser.add_argument("--out", type=Path, required=True, help="folder for collection, outputs and costs")
     parser.add_argument("--passages", type=int, help=f"passages (default: {PASSAGES:,}, the paper's number)")
-    parser.add_argument("--queries", type=int, help=f"training questions (default: {QUERIES:,}); dev, test: in proportion")
+    parser.add_argument(
+        "--queries", type=int, help=f"training questions (default: {QUERIES:,}); dev, test: in proportion"
+    )
     parser.add_argument("--small", action="store_true", help="a few hundred passages, for tests")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="only these verbs, by the names of the table")
     args = parser.parse_args()

@@ -1,4 +1,4 @@
-"""The pictures of `compare --plot` and `evaluate --plot`: their rows, marks and groups, their fonts, and their files."""
+"""The pictures of `compare --plot` and `evaluate --plot`: rows, marks, groups, fonts and files."""
 
 from pathlib import Path
 from typing import Any
@@ -73,7 +73,11 @@ def test_question_types_have_a_mark_for_each_run_and_ranks_a_bar() -> None:
     assert rank_shares(first) == shares
     figure = evaluation_figure(["one.run", "two.run"], [first, second], types)
     type_axes, rank_axes = figure.axes
-    assert [label.get_text() for label in type_axes.get_yticklabels()] == ["all questions (4)", "ENTITY (2)", "YES_NO (2)"]
+    assert [label.get_text() for label in type_axes.get_yticklabels()] == [
+        "all questions (4)",
+        "ENTITY (2)",
+        "YES_NO (2)",
+    ]
     assert [label.get_text() for label in rank_axes.get_yticklabels()] == ["one.run", "two.run"]
     bars = [[bar.get_width() for bar in bars_of_class] for bars_of_class in rank_axes.containers]
     assert bars == [[25, 0], [25, 0], [0, 25], [0, 0], [25, 25], [25, 50]]

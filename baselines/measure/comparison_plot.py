@@ -1,4 +1,4 @@
-"""The picture of `compare --plot`: each system's mean with its interval, and the groups without significant differences.
+"""The picture of `compare --plot`: each system's mean and interval, and the groups without significant differences.
 
 The systems are the rows, the best first under the first measure. Each measure has a panel with means and intervals, and
 beside it a narrow panel with a column for each group: a line joins the dots of the group's systems.
@@ -75,9 +75,7 @@ def comparison_figure(result: Mapping[str, Any], tables: Sequence[pa.Table]) -> 
     return make_figure(draw_panels, width=max(width, 5.5), height=height, families=fonts.families)
 
 
-def measure_panels(
-    result: Mapping[str, Any], tables: Sequence[pa.Table], order: Sequence[int]
-) -> list[MeasurePanel]:
+def measure_panels(result: Mapping[str, Any], tables: Sequence[pa.Table], order: Sequence[int]) -> list[MeasurePanel]:
     """Return the marks of each measure. ``order`` has the number of each row's system."""
     labels = [result["systems"][number]["label"] for number in order]
     panels = []

@@ -65,7 +65,13 @@ def evaluation_figure(run_names: Sequence[str], tables: Sequence[pa.Table], ques
         handles, labels = rank_axes.get_legend_handles_labels()
         title = "rank of the first positive:"
         figure.legend(
-            handles, labels, loc="outside lower center", ncols=len(labels), fontsize=FONT_SIZE, frameon=False, title=title,
+            handles,
+            labels,
+            loc="outside lower center",
+            ncols=len(labels),
+            fontsize=FONT_SIZE,
+            frameon=False,
+            title=title,
             title_fontsize=FONT_SIZE,
         )
 
@@ -140,7 +146,14 @@ def _draw_ranks(axes: Any, names: Sequence[str], shares_by_run: Sequence[Mapping
     for number, class_name in enumerate([*_class_names(), _NO_POSITIVE]):
         widths = [shares[class_name] for shares in shares_by_run]
         axes.barh(
-            range(len(names)), widths, 0.62, left=starts, color=shades[number], edgecolor=BLACK, linewidth=0.5, clip_on=False,
+            range(len(names)),
+            widths,
+            0.62,
+            left=starts,
+            color=shades[number],
+            edgecolor=BLACK,
+            linewidth=0.5,
+            clip_on=False,
             label=class_name,
         )
         for row, width in enumerate(widths):

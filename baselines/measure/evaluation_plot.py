@@ -20,7 +20,7 @@ _MRR = "MRR@10"
 # Last rank and shade of each class of ranks. Lists are measured to rank 50.
 _RANK_CLASSES = ((1, "#202020"), (3, "#5c5c5c"), (5, "#8a8a8a"), (10, "#b4b4b4"), (50, "#dadada"))
 _NO_POSITIVE = "not in the top 50"
-_DARK_CLASSES = 2  # so many of the first classes have white numbers
+_DARK_CLASSES = 2  # number of classes whose bars have white numbers
 _MARKERS = "osD^vPX*"
 _LEAST_NUMBERED = 6  # percent; narrower segments have no number
 # Inches.
@@ -127,21 +127,21 @@ def _draw_types(
         axes.axhspan(row - 0.5, row + 0.5, color=PALE, alpha=0.5, linewidth=0)
     for run_number, (name, marks) in enumerate(zip(names, marks_by_run, strict=True)):
         shift = (run_number + 1) / (len(names) + 1) - 0.5
-        rows = [row + shift for row in range(len(marks))]
+        heights = [row + shift for row in range(len(marks))]
         marker = _MARKERS[run_number % len(_MARKERS)]
         # The markers of the second eight runs are hollow.
         fill = BLACK if run_number // len(_MARKERS) % 2 == 0 else "white"
-        for row, mark in zip(rows, marks, strict=True):
-            axes.plot([mark.low, mark.high], [row, row], color=GREY, linewidth=1.4, solid_capstyle="butt")
+        for height, mark in zip(heights, marks, strict=True):
+            axes.plot([mark.low, mark.high], [height, height], color=GREY, linewidth=1.4, solid_capstyle="butt")
         means = [mark.mean for mark in marks]
-        axes.plot(means, rows, marker, color=BLACK, markerfacecolor=fill, markersize=4, label=name)
+        axes.plot(means, heights, marker, color=BLACK, markerfacecolor=fill, markersize=4, label=name)
     axes.set_title(f"{_MRR}, %, with 95 % intervals", fontsize=FONT_SIZE + 1)
 
 
 def _draw_ranks(axes: Any, names: Sequence[str], shares_by_run: Sequence[Mapping[str, float]]) -> None:
     """Draw a bar for each run, with a segment for each class of ranks."""
     set_row_labels(axes, names)
-    shades = [*(shade for _, shade in _RANK_CLASSES), "white"]
+    shades = [shade for _, shade in _RANK_CLASSES] + ["white"]
     starts = [0.0] * len(names)
     for number, class_name in enumerate([*_class_names(), _NO_POSITIVE]):
         widths = [shares[class_name] for shares in shares_by_run]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import ROOT
+from commands import ROOT, parse
 
 WORDS = ("绿萝", "喜欢", "散射光", "窗边", "两米", "夏天", "太阳", "蒸鱼", "水开", "八分钟", "身份证", "照片", "合同")
 
@@ -57,6 +57,15 @@ def test_a_made_up_collection_has_distinct_passages_and_questions(made_up: Any, 
         # The same text and sizes give the same files.
         assert (tmp_path / "a" / f"{split}.json").read_bytes() == (tmp_path / "b" / f"{split}.json").read_bytes()
     assert len(set(question_ids)) == len(question_ids)
+
+
+def test_every_command_has_the_options_of_its_verb(made_up: Any) -> None:
+    verbs = importlib.import_module("full_size").VERBS
+    for verb in verbs:
+        if verb.words[0] == "-m":
+            _, program, name, *words = verb.words
+            parse(program, name, *[word.format(tenth=100) for word in words])
+    assert len({verb.name for verb in verbs}) == len(verbs) == 25
 
 
 def costs_in(out: Path) -> set[str]:

@@ -92,6 +92,8 @@ def unpack(pack: Path) -> Setting:
         runpy.run_path(str(pack / "unpack_q4.py"))["main"](pack / "model.npz", pack / "tokenizer", WORK / "model")
     if not (WORK / "runs").is_dir():
         unpack_runs(pack / "runs.tar.xz", WORK / "runs")
+    if not (WORK / "crosslingual-runs").is_dir() and (pack / "crosslingual-runs.tar.xz").exists():
+        unpack_runs(pack / "crosslingual-runs.tar.xz", WORK / "crosslingual-runs")
     settings = Path("baselines/settings/e5-gpu.toml")
     return Setting("", False, WORK / "model", pack / "release", settings, WORK)
 
@@ -110,7 +112,8 @@ def make_tiny(setting: Setting) -> Rows:
     setting.settings.write_text(
         '["*"]\ntrain.batch = 4\ntrain.max_steps = 2\ntrain.evaluations = 0\n'
         f'[de-bm25-neg]\nmodel.start = "{setting.model}"\nmodel.pooling = ""\nmodel.similarity = ""\n'
-        "train.scale = 20.0\ndata.passage_length = 64\n",
+        "train.scale = 20.0\ndata.passage_length = 64\n"
+        f'[ce-bm25-neg]\nmodel.start = "{setting.model}"\ndata.passage_length = 64\n',
         encoding="utf-8",
     )
     return []
@@ -133,8 +136,13 @@ def real_training(setting: Setting) -> Rows:
     return report_rows(reports_folder)
 
 
-def reproduce(setting: Setting, seed: int, tables: list[int], report: Path, deadline: float) -> bool:
-    """Run `reproduce` for some tables, and write its report. Return False if the deadline stopped it."""
+def reproduce(
+    setting: Setting, seed: int, tables: list[int], report: Path, deadline: float, row: str = "", runs: str = "runs"
+) -> bool:
+    """Run `reproduce` for some tables, or one row of them, and write its report.
+
+    Return False if the deadline stopped it. ``runs`` is the folder of the outputs in the work folder.
+    """
     # The settings of this seed, with the pack's model in place of the hub's.
     settings_path = report.with_name(f"seed{seed}.toml")
     settings = setting.settings.read_text(encoding="utf-8")
@@ -143,7 +151,9 @@ def reproduce(setting: Setting, seed: int, tables: list[int], report: Path, dead
     settings_path.write_text(settings, encoding="utf-8")
 
     words: list[object] = ["reproduce", "--release", setting.release, "--table", *tables, "--settings", settings_path]
-    words += ["--out", setting.work / "runs", "--one-process", "--format", "json"]
+    words += ["--out", setting.work / runs, "--one-process", "--format", "json"]
+    if row:
+        words += ["--row", row]
     partial_report = report.with_suffix(".part")
     with open(partial_report, "w", encoding="utf-8") as file:
         process = subprocess.Popen([sys.executable, "-m", "baselines", *map(str, words)], stdout=file, cwd=ROOT)

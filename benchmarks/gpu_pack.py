@@ -5,6 +5,7 @@ The output folder build/gpu-pack contains:
   unpack_q4.py            program that creates a model from model.npz and tokenizer/
   release/                cmrc2018 with 30,000 news passages, and the sets cmedqa and ccovid
   runs.tar.xz             BM25's runs and mined negatives for `reproduce --table 4 5 7 8`
+  crosslingual/, crosslingual-runs.tar.xz   the same for `reproduce --table 9`, with --crosslingual
   wheels/                 packages that a CUDA image lacks, for the Python version of --python
 
 Example:
@@ -35,6 +36,7 @@ PACK = ROOT / "build" / "gpu-pack"
 RELEASE, RUNS = Path("build/gpu-pack/release"), Path("build/gpu/runs")  # gpu.py runs `reproduce` on these folders
 SETTINGS = ROOT / "baselines" / "settings" / "e5-gpu.toml"
 TABLES = [4, 5, 7, 8]
+CROSSLINGUAL, CROSSLINGUAL_RUNS = Path("build/gpu-pack/crosslingual"), Path("build/gpu/crosslingual-runs")
 JOINED = ("train", "dev", "test")  # these configs repeat the texts of corpus and queries
 WHEELS = ("datasets", "dill", "multiprocess", "msgspec", "sentence-transformers", "ir-measures", "pytrec-eval-terrier")
 LIMIT = 64  # MiB
@@ -53,6 +55,17 @@ def build_release(data: Path, out: Path) -> None:
     in_place = ("--release", out, "--out", out)
     call("builders", "add", "cmedqa", "--source", data / "cepilepsyqa", *in_place)
     call("builders", "add", "ccovid", "--source", data / "ncp-policies", "--test-size", 300, *in_place)
+
+
+def build_crosslingual(data: Path, out: Path) -> None:
+    """Build the release of Table 9, as docs/baselines.md describes, from XQuAD, Tatoeba and CMRC's questions."""
+    work = out.with_name("crosslingual-data")
+    pairs = data / "tatoeba-cmn-eng" / "cmn.txt.gz"
+    words = ["--xquad", data / "xquad", "--pairs", pairs, "--out", work]
+    subprocess.run([sys.executable, "benchmarks/crosslingual_data.py", *map(str, words)], check=True, cwd=ROOT)
+    train_files = [work / "train.json", data / "cmrc2018" / "train.json.gz"]
+    call("builders", "squad", "--train", *train_files, "--dev", work / "dev.json", "--out", out)
+    call("builders", "add", "crosslingual", "--source", work / "translations.tsv", "--release", out, "--out", out)
 
 
 def run_without_models(release: Path, runs: Path, tables: Sequence[int]) -> None:
@@ -124,6 +137,9 @@ def main() -> None:
     data = "folder of cmrc2018, crud-news, cepilepsyqa and ncp-policies"
     parser.add_argument("--data", type=Path, required=True, help=data)
     parser.add_argument("--models", type=Path, required=True, help=f"folder of {MODEL}, its .q4.npz and unpack_q4.py")
+    parser.add_argument(
+        "--crosslingual", action="store_true", help="also pack Table 9 (DATA with xquad, tatoeba-cmn-eng)"
+    )
     parser.add_argument("--python", default="3.12", help="Python version of the machine with the GPU (default: 3.12)")
     args = parser.parse_args()
     shutil.rmtree(PACK, ignore_errors=True)
@@ -132,6 +148,12 @@ def main() -> None:
     skipped_paths = copy_release(full_release, ROOT / RELEASE)
     run_without_models(RELEASE, RUNS, TABLES)
     archive_runs(ROOT / RUNS, PACK / "runs.tar.xz")
+    if args.crosslingual:
+        full_crosslingual = ROOT / "build" / "gpu-crosslingual"
+        build_crosslingual(args.data.resolve(), full_crosslingual)
+        copy_release(full_crosslingual, ROOT / CROSSLINGUAL)
+        run_without_models(CROSSLINGUAL, CROSSLINGUAL_RUNS, [9])
+        archive_runs(ROOT / CROSSLINGUAL_RUNS, PACK / "crosslingual-runs.tar.xz")
     shutil.copy(args.models / f"{MODEL}.q4.npz", PACK / "model.npz")
     shutil.copy(args.models / "unpack_q4.py", PACK)
     shutil.copytree(args.models / MODEL, PACK / "tokenizer", ignore=shutil.ignore_patterns("model.safetensors"))

@@ -317,7 +317,9 @@ def sort_hits(all_hits: Iterator[tuple[np.ndarray, np.ndarray]], ranks: np.ndarr
 
 
 def engines_of(name: str, queries: np.ndarray, count: int, devices: int = 1) -> list[SearchEngine]:
-    """Return an engine for each device."""
+    """Return an engine for each device. A kept engine scores its candidates itself, as on a GPU."""
+    if name == "kept":
+        return [TorchEngine(queries, count, keep_bytes=1 << 30) for _ in range(devices)]
     engine_class = FaissEngine if name == "faiss" else TorchEngine
     return [engine_class(queries, count) for _ in range(devices)]
 
@@ -329,7 +331,7 @@ CASES = st.fixed_dictionaries(
         "devices": st.integers(1, 4),
         "top_k": st.integers(1, 12),
         "extra_hits": st.integers(0, 10),  # engines fetch more than top_k
-        "engine": st.sampled_from(["faiss", "torch"]),
+        "engine": st.sampled_from(["faiss", "torch", "kept"]),
         "dim": st.sampled_from([1, 2, 8]),
         "levels": st.sampled_from([0, 1, 3, 1_000]),  # few levels make equal scores
         "shard_rows": st.sampled_from([1, 13, 90]),
@@ -381,6 +383,47 @@ def test_search_is_brute_force_on_rounded_numbers(tmp_path: Path, engine: str, m
     assert sort_hits(hits, ranks, 10) == brute_force(queries, passages, ranks, 10)
     # Scores are rounded, so a few other queries may need a second pass, too.
     assert 3 <= sum(query_counts) <= 6
+
+
+def unit_rows(count: int, dim: int, seed: int) -> Any:
+    """Return random 16-bit embeddings of length 1, some with numbers of the smallest magnitude that 16 bits have."""
+    rows = np.random.default_rng(seed).standard_normal((count, dim))
+    rows[: count // 2, : dim // 2] *= 1e-7
+    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float16)
+
+
+@pytest.mark.parametrize("engine_count", [1, 3])
+def test_scores_on_a_device_have_the_bits_of_the_cpu(
+    tmp_path: Path, engine_count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passages, queries = unit_rows(900, 96, 0), unit_rows(30, 96, 1)
+    vectors = write_vectors(tmp_path / "p", passages, 400)
+    monkeypatch.setattr(exact_search, "BLOCK", 128)
+    monkeypatch.setattr(torch_engine, "_PAIRS_PER_STEP", 50)
+    engines = [TorchEngine(queries, 20, keep_bytes=1 << 30) for _ in range(engine_count)]
+    _, rows = exact_search.find_candidates(vectors, engines, 20)
+    rows[0, 3] = -1  # an empty place
+    scores = exact_search.scores_on_devices(engines, rows, vectors, 1.0)
+    np.testing.assert_array_equal(scores, exact_search.exact_scores(queries, vectors, rows))
+    # The engines have forgotten the passages.
+    assert exact_search.scores_on_devices(engines, rows, vectors, 1.0) is None
+
+
+@pytest.mark.parametrize(
+    "case", ["small memory", "long query", "32-bit queries", "32-bit passages", "default on a CPU"]
+)
+def test_scores_whose_bits_could_differ_are_left_to_the_cpu(tmp_path: Path, case: str) -> None:
+    passages, queries = unit_rows(300, 32, 0), unit_rows(5, 32, 1)
+    vectors = write_vectors(tmp_path / "p", passages, 100)
+    keep_bytes = {"small memory": 20_000, "default on a CPU": None}.get(case, 1 << 30)
+    engine = TorchEngine(queries.astype(np.float32) if case == "32-bit queries" else queries, 10, keep_bytes=keep_bytes)
+    if case == "32-bit passages":
+        engine.add(0, engine.prepare(passages.astype(np.float32)))
+        rows = engine.best()[1]
+    else:
+        _, rows = exact_search.find_candidates(vectors, [engine], 10)
+    longest_query = 40.0 if case == "long query" else 1.0
+    assert exact_search.scores_on_devices([engine], rows, vectors, longest_query) is None
 
 
 @given(seed=st.integers(0, 10**6), levels=st.sampled_from([2, 10**6]), k=st.integers(1, 40))

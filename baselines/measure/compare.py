@@ -6,6 +6,7 @@ from typing import Annotated
 from baselines.measure.measure_options import (
     TEST_RESAMPLES,
     TESTS,
+    ImageFile,
     QrelsConfig,
     QrelsFile,
     QuestionProperty,
@@ -47,6 +48,7 @@ def compare_runs(
         Excludes("name"),
         Excludes("by"),
     ] = False,
+    plot: Annotated[ImageFile, Excludes("stress")] | None = None,
 ) -> Report:
     """Compare runs: paired tests, groups, changed queries.
 
@@ -80,6 +82,7 @@ def compare_runs(
         seed: seed of resamples
         changed: show N changed queries per pair
         stress: compare a system's runs on perturbed questions with its run as asked
+        plot: write a picture (PNG or SVG, by the suffix) of the systems' intervals and groups
 
     Returns:
         The comparison. docs/compare.md describes its value.
@@ -91,10 +94,12 @@ def compare_runs(
         python -m baselines compare --release DIR --split dev bm25.dev.run.gz de.dev.run.gz ce.dev.run.gz
         python -m baselines compare --qrels qrels.trec --measure nDCG@10 --test randomisation A.run B.run --format json
         python -m baselines compare --release DIR --stress bm25.dev.run bm25.swap.run bm25.drop.run
+        python -m baselines compare --release DIR --plot systems.svg bm25.run de.run ce.run
         python -m baselines compare --release DIR --name BM25 --name "DE w/ BM25 Neg" bm25.run de.run --format latex
     """
     from baselines.measure.compare_tables import Comparison
     from baselines.measure.comparison import LABELS, SignificanceRule, compare_systems, table_of_run
+    from baselines.measure.comparison_plot import comparison_figure
     from baselines.measure.measure_names import resolve_measures
     from baselines.measure.measures import PAPER
     from baselines.measure.qrels import expect_one_reference, read_queries
@@ -102,6 +107,7 @@ def compare_runs(
     from baselines.measure.stress_drops import compare_with_asked, sort_runs
     from baselines.measure.stress_tables import stress_report
     from baselines.measure.ties import order_ties
+    from builders.core.images import image_format_of, write_figure
     from builders.store.layout import SETS
     from builders.store.original_runs import read_release_run
 
@@ -112,6 +118,8 @@ def compare_runs(
         raise UsageError(f"expected a --name for each of {len(runs)} runs, found {len(name)}")
     if not 2 <= len(runs) <= len(LABELS):
         raise UsageError(f"expected 2 to {len(LABELS)} runs, found {len(runs)}")
+    if plot is not None:
+        image_format_of(plot)  # a wrong name is reported before the work
     measures = resolve_measures(measure or PAPER.values(), ties, with_holes=True)
     settings = SignificanceRule(test, alpha, power, resamples, seed)
     source = ReferenceSource.of_options(
@@ -146,4 +154,6 @@ def compare_runs(
         texts=query_texts,
         changed=changed,
     )
+    if plot is not None:
+        write_figure(comparison_figure(result, tables), plot)
     return Comparison.of({"reference": reference.name, "ties": ties, **result})

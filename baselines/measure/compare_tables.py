@@ -1,7 +1,7 @@
 """Format a comparison as text, Markdown or a LaTeX table."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,31 +114,31 @@ def comparison_text(result: dict[str, Any], mark: bool = False) -> str:
     reference = f"{style.escape(result['reference'])}, {result['queries']} queries"
     if result["ties"] in TIE_RULES:
         reference += f"; ties: {TIE_RULES[result['ties']]}"
-    system_table = style.table(["system", *map(_title, measures)], _system_rows(result, style))
+    system_table = style.table(["system", *map(measure_title, measures)], _system_rows(result, style))
     parts = [f"reference: {reference}\n\n{_explanation(result)}", system_table]
 
     # The pairs of each measure, over all queries and in groups of queries.
     for key, comparison in measures.items():
         pair_rows = [_pair_cells(pair) for pair in comparison["pairs"]]
-        parts += [f"{_title(key)}: pairs", style.table(_PAIRS, pair_rows)]
+        parts += [f"{measure_title(key)}: pairs", style.table(_PAIRS, pair_rows)]
         if "by" in comparison:
             group_rows = []
             for pair in comparison["by"]:
                 group_rows.append([style.escape(pair["group"]), str(pair["queries"]), *_pair_cells(pair)])
             # Pairs in groups have no detectable difference, which is the last column.
             group_table = style.table(["group", "queries", *_PAIRS[:-1]], group_rows)
-            parts += [f"{_title(key)}: pairs in groups", group_table]
+            parts += [f"{measure_title(key)}: pairs in groups", group_table]
 
     group_lines = []
     for key, comparison in measures.items():
         system_groups = " | ".join(" ".join(group) for group in comparison["groups"])
-        group_lines.append(f"{style.bullet}{_title(key)}: {system_groups}")
+        group_lines.append(f"{style.bullet}{measure_title(key)}: {system_groups}")
     parts += [_PAIRS_LEGEND, "groups of systems without significant differences, the best first:"]
     parts.append("\n".join(group_lines))
 
     # The queries that changed most under the first measure.
     for pair in result["changed"]:
-        title = f"{pair['better']} - {pair['worse']}: {_title(next(iter(measures)))}"
+        title = f"{pair['better']} - {pair['worse']}: {measure_title(next(iter(measures)))}"
         if not pair["queries"]:
             parts.append(f"{title} is the same on every query")
             continue
@@ -148,19 +148,21 @@ def comparison_text(result: dict[str, Any], mark: bool = False) -> str:
     return "\n\n".join(parts)
 
 
-def _title(measure: str) -> str:
+def measure_title(measure: str) -> str:
     """Return the paper's name of an official key, or the measure's own name."""
     return _PAPER_NAMES.get(measure, measure)
 
 
-def _explanation(result: dict[str, Any]) -> str:
+def describe_test(result: Mapping[str, Any]) -> str:
+    """Describe the test that decides, for example "Student's paired t-test, one pair, p <= 0.05"."""
     correction = "one pair"
     if result["pairs"] > 1:
         correction = f"Holm's correction over {result['pairs']} pairs"
-    return (
-        f"superscripts: the systems that are significantly worse "
-        f"({_TESTS[result['test']]}, {correction}, p <= {result['alpha']:g})"
-    )
+    return f"{_TESTS[result['test']]}, {correction}, p <= {result['alpha']:g}"
+
+
+def _explanation(result: dict[str, Any]) -> str:
+    return f"superscripts: the systems that are significantly worse ({describe_test(result)})"
 
 
 def _system_rows(result: dict[str, Any], style: "_Style") -> list[list[str]]:
@@ -270,7 +272,7 @@ def _latex(result: dict[str, Any]) -> str:
                 cell += f"$^{{\\mathrm{{{better_than}}}}}$"
             row.append(cell)
         rows.append(" & ".join(row) + r" \\")
-    head = ["", "System", *(_escape_latex(_title(name)) for name in measures)]
+    head = ["", "System", *(_escape_latex(measure_title(name)) for name in measures)]
     return "\n".join(
         [
             r"% \usepackage{booktabs}",

@@ -6,6 +6,7 @@ from typing import Annotated
 from baselines.measure.measure_options import (
     EXPECTED_TIES,
     ChosenMeasures,
+    ImageFile,
     QrelsConfig,
     QrelsFile,
     QuestionProperty,
@@ -40,6 +41,7 @@ def evaluate_runs(
     threshold: Annotated[SpanThreshold, Needs("answers")] = THRESHOLD,
     budget: Annotated[Sequence[AtLeastOne], Placeholder("N"), Needs("answers")] = (),
     per_query: ValuesFile | None = None,
+    plot: ImageFile | None = None,
 ) -> Report:
     """Measure runs by the official measures and by usual measures.
 
@@ -56,6 +58,7 @@ def evaluate_runs(
         by: also measure groups of queries by this property
         answers: also report passages with people's answers (docs/answers.md)
         budget: also report answers in the first N characters of each list, for example 256 1024
+        plot: write a picture (PNG or SVG, by the suffix): MRR@10 by question type or --by, ranks of the first positive
 
     Returns:
         The figures of each run. The value is a list with the JSON object of each run.
@@ -66,20 +69,25 @@ def evaluate_runs(
     Examples:
         python -m baselines evaluate --release build/sample bm25.run.gz --measures nDCG@20 R@100
         python -m baselines evaluate --qrels qrels.trec --per-query q.parquet RUN RUN
+        python -m baselines evaluate --release RELEASE --plot figure.png bm25.run.gz
     """
     from baselines.measure.evaluate_tables import answers_report, evaluation_report
     from baselines.measure.evaluation import answer_results, measure_runs, rank_answers, read_budgets
+    from baselines.measure.evaluation_plot import evaluation_figure
     from baselines.measure.measure_names import resolve_measures
     from baselines.measure.qrels import expect_one_reference
     from baselines.measure.reference_source import ReferenceSource
     from baselines.measure.ties import order_ties
     from builders.core.files import check_file
+    from builders.core.images import image_format_of, write_figure
     from builders.store.layout import SETS
 
     expect_one_reference(release, qrels)
     chosen = resolve_measures(measures, ties)
     if per_query is not None:
         check_file(per_query)
+    if plot is not None:
+        image_format_of(plot)  # a wrong name is reported before the work
     source = ReferenceSource.of_options(
         release=release, qrels=qrels, split=split, set_name=set, queries=queries, qrels_config=qrels_config
     )
@@ -104,8 +112,8 @@ def evaluate_runs(
                 rule=rule,
                 budgets=budget,
             )
-        # Chosen measures need judgments: reading the judgments raises the error.
-        if not is_judged and not chosen:
+        # Chosen measures and pictures need judgments: reading the judgments raises the error.
+        if not is_judged and not chosen and plot is None:
             return answers_report(answer_results(opened_runs, answer_ranks, readings))
 
     reference = source.read()
@@ -118,4 +126,10 @@ def evaluate_runs(
     )
     if per_query:
         evaluation.write_values(per_query)
+    if plot is not None:
+        question_types = groups
+        if question_types is None:
+            question_types = source.question_types(list(reference.positives))
+        run_names = [str(run.path) for run in opened_runs]
+        write_figure(evaluation_figure(run_names, evaluation.tables, question_types), plot)
     return evaluation_report(evaluation.results, reference)

@@ -33,3 +33,4 @@ ChosenMeasures = Annotated[
     Help("measures for the second table, such as nDCG@20 P@5"),
 ]
 ValuesFile = Annotated[Path, Placeholder("FILE.parquet"), Help("write the values of every query")]
+ImageFile = Annotated[Path, Placeholder("FILE")]

@@ -183,7 +183,7 @@ def move_model(model: Any, device: str, dtype: str) -> Any:
     # Save the heads' weights in fp32 before the whole model is converted.
     heads: list[nn.Module] = []
     if dtype != "fp32":
-        heads = list(_find_heads(model))
+        heads = list(find_heads(model))
     head_weights = [_copy_weights(head) for head in heads]
     model.to(dtype=DTYPES[dtype])
     for head, weights in zip(heads, head_weights, strict=True):
@@ -201,17 +201,17 @@ def _copy_weights(module: nn.Module) -> dict[str, torch.Tensor]:
 
 def widen_heads(model: nn.Module) -> None:
     """Let a model's fp32 heads compute in fp32, even for 16-bit inputs and under autocast."""
-    for head in _find_heads(model):
+    for head in find_heads(model):
         # PyTorch's hooks run before and after a module, but autocast must be off around the computation itself.
         vars(head)["forward"] = functools.partial(_compute_in_fp32, head.forward)
 
 
-def _find_heads(model: nn.Module) -> Iterator[nn.Module]:
+def find_heads(model: nn.Module) -> Iterator[nn.Module]:
     """Yield the modules of a sentence-transformers model that follow its encoder: poolers, projections, classifiers."""
     for module in model.children():
         if isinstance(module, Router):
             for tower in module.sub_modules.values():
-                yield from _find_heads(tower)
+                yield from find_heads(tower)
         elif isinstance(module, Transformer) and isinstance(module.model, PreTrainedModel):
             encoder = module.model.base_model
             if encoder is not module.model:

@@ -2,8 +2,9 @@
 
 The score of a pair is the inner product of its embeddings, computed in 64 bits and rounded to the digits of 32 bits. A
 score therefore depends only on the pair, not on the engine, the batch or the number of devices. A fast 32-bit engine
-(FAISS or PyTorch) selects candidates, which are then scored exactly. Rounding errors of the engine may exclude a
-passage of the top k, above all among ties. Queries that may lack a passage get a second pass over all passages.
+(FAISS or PyTorch) selects candidates, which are then scored exactly, on the CPU or by the engine on its device.
+Rounding errors of the engine may exclude a passage of the top k, above all among ties. Queries that may lack a passage
+get a second pass over all passages.
 
 Memory holds a few blocks of passages per device, and about 6 kB per query (embedding and candidates, at 768 dimensions
 and 100 candidates).
@@ -55,6 +56,7 @@ _QUERIES_PER_PRODUCT = 256  # queries per matrix product of the second pass
 ERROR_PER_PRODUCT = 2.0**-22
 # An engine selects twice the passages that are asked for, so second passes are rare.
 _CANDIDATES_PER_HIT = 2
+_LARGEST_EXACT_SUM = 31.0  # below 2^5, because norms are rounded
 
 
 class StoredVectors(Protocol):
@@ -186,9 +188,35 @@ def pair_scores(left: Vectors, right: Vectors) -> Scores:
         wide_left = widen_embeddings(left[step]).astype(np.float64)
         wide_right = widen_embeddings(right[step]).astype(np.float64)
         np.einsum("ij,ij->i", wide_left, wide_right, out=sums[step])
-    # Keep 24 binary digits, as 32-bit numbers have, but the range of 64 bits. Tiny products would all be 0 in 32 bits.
+    return _round_sums(sums)
+
+
+def _round_sums(sums: Scores) -> Scores:
+    """Keep 24 binary digits, as 32-bit numbers have, but the range of 64 bits. Tiny sums would all be 0 in 32 bits."""
     mantissas, exponents = np.frexp(sums)
     return np.ldexp(mantissas.astype(np.float32).astype(np.float64), exponents)
+
+
+def scores_on_devices(
+    engines: Sequence[SearchEngine], rows: Rows, passage_vectors: StoredVectors, longest_query: float
+) -> Scores | None:
+    """Return the result of :func:`exact_scores`, computed by the engines, or None if an engine cannot, or must not.
+
+    Devices add the products of a pair in different orders, which changes the last digits of a sum. So the engines
+    compute only sums that are exact in every order. A product of two 16-bit numbers is a multiple of 2^-48, and the
+    sums' absolute values are at most the product of both norms. Below 2^5, such a multiple fits into the 53 digits of a
+    64-bit number.
+    """
+    if passage_vectors.exponent or longest_query * passage_vectors.longest >= _LARGEST_EXACT_SUM:
+        return None
+    products_by_engine = []
+    for engine in engines:
+        products = engine.exact_products(rows)
+        if products is None:
+            return None
+        products_by_engine.append(products)
+    # Each row is finite in the products of the engine that has searched the row.
+    return _round_sums(np.maximum.reduce(products_by_engine))
 
 
 def search_unsorted(
@@ -210,7 +238,10 @@ def search_unsorted(
         get_ranks: returns each row's rank in the order of the corpus ids. Only the second pass calls this function.
     """
     engine_scores, rows = find_candidates(passage_vectors, engines, candidate_count)
-    scores = exact_scores(query_vectors, passage_vectors, rows)
+    query_norms = np.sqrt(_squared_norms(widen_embeddings(query_vectors)))
+    scores = scores_on_devices(engines, rows, passage_vectors, float(query_norms.max(initial=0)))
+    if scores is None:
+        scores = exact_scores(query_vectors, passage_vectors, rows)
     hit_count = min(top_k, scores.shape[1])
     # The lowest score of each query's top_k.
     lowest_scores = -np.partition(-scores, hit_count - 1, axis=1)[:, hit_count - 1]
@@ -218,7 +249,6 @@ def search_unsorted(
     # Find the queries that may lack a passage, by the bound of the engines' errors. Engines divide the passages by a
     # power of two, so all scores that are compared with theirs are divided, too.
     longest_norm = float(np.ldexp(passage_vectors.longest, -passage_vectors.exponent))
-    query_norms = np.sqrt(_squared_norms(widen_embeddings(query_vectors)))
     slack = passage_vectors.dim * ERROR_PER_PRODUCT * query_norms * longest_norm
     engine_lowest = np.ldexp(lowest_scores, -passage_vectors.exponent).astype(np.float32)
     has_all_passages = rows.shape[1] == passage_vectors.rows

@@ -28,6 +28,14 @@ class SearchEngine(abc.ABC):
     def best(self) -> tuple[Floats, Rows]:
         """Return the best (scores, rows) so far, best first, shape (queries, count). Empty places have -inf and -1."""
 
+    def exact_products(self, rows: Rows) -> "npt.NDArray[np.float64] | None":
+        """Return the 64-bit inner products of each query with ``rows``, shape (queries, n), or None.
+
+        None: the engine has not kept the passages. A row that another engine has searched, and row -1, has -inf. The
+        engine forgets the passages, so it can be asked once.
+        """
+        return None
+
 
 class FaissEngine(SearchEngine):
     """FAISS's exhaustive search in 32 bits. A GPU needs FAISS's GPU build (extra ``gpu``)."""

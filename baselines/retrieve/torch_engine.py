@@ -23,10 +23,15 @@ scores and their rows. Two steps are less than plain:
       groups   | 1 2 9 | 3 3 3 | 8 7 0 | 2 0 1 |
       maxima   |   9   |   3   |   8   |   2   |   the groups 0 and 2 have the two largest maxima
       topk of  | 1 2 9 |       | 8 7 0 |           9 and 8, in the columns 2 and 6
+
+A GPU keeps the passages that it has searched if they fit into half of its free memory. The candidates are then scored
+in 64 bits on the GPU (:meth:`TorchEngine.exact_products`).
 """
 
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from baselines.core.passages import Rows
@@ -36,6 +41,8 @@ SCORES = 1 << 26  # scores in a device's memory: 268 MB in 32 bits
 _GROUP_COLUMNS = 32  # columns per group in top()
 # With fewer groups for each of the k scores, top() searches the whole row.
 _FEWEST_GROUPS_PER_HIT = 2
+_KEPT_SHARE = 0.5  # of a GPU's free memory, for passages that are scored again
+_PAIRS_PER_STEP = 1 << 15  # pairs of exact products at once: 600 MB at 768 dimensions
 
 
 class TorchEngine(SearchEngine):
@@ -45,7 +52,14 @@ class TorchEngine(SearchEngine):
     times as long. The product of two 16-bit numbers fits into 32 bits, so only the sums are rounded.
     """
 
-    def __init__(self, query_vectors: Vectors, candidate_count: int, device: str = "cpu") -> None:
+    def __init__(
+        self, query_vectors: Vectors, candidate_count: int, device: str = "cpu", keep_bytes: int | None = None
+    ) -> None:
+        """Search by ``query_vectors`` on a device.
+
+        ``keep_bytes`` is the memory for passages that :meth:`exact_products` needs (default: half of a GPU's free
+        memory, and nothing on a CPU).
+        """
         self._best_scores = torch.full((len(query_vectors), candidate_count), -torch.inf, device=device)
         self._best_rows = torch.full((len(query_vectors), candidate_count), -1, device=device)
         torch.set_float32_matmul_precision("highest")
@@ -57,8 +71,16 @@ class TorchEngine(SearchEngine):
             self._dtype = torch.float16
             self._product_options["out_dtype"] = torch.float32
         self._queries = torch.from_numpy(query_vectors).to(device).to(self._dtype)
+        if keep_bytes is None:
+            keep_bytes = int(_KEPT_SHARE * torch.cuda.mem_get_info(device)[0]) if self._is_on_gpu else 0
+        self._free_bytes = keep_bytes
+        # 32-bit numbers would lose digits on a GPU.
+        self._is_keeping = keep_bytes > 0 and query_vectors.dtype == np.float16
+        self._kept_blocks: list[tuple[int, torch.Tensor]] = []
 
     def prepare(self, block: Vectors) -> torch.Tensor:
+        if block.dtype != np.float16:
+            self._is_keeping = False
         passages = torch.from_numpy(block)
         # A GPU copies pinned memory while it computes.
         return passages.pin_memory() if self._is_on_gpu else passages.to(self._dtype)
@@ -73,6 +95,39 @@ class TorchEngine(SearchEngine):
                 products = torch.mm(self._queries[step], passages.T, **self._product_options)
                 block_scores, block_rows = fast_topk(products, count)
                 self._merge_best(step, block_scores, block_rows + first_row)
+        self._keep(first_row, passages)
+
+    def _keep(self, first_row: int, passages: torch.Tensor) -> None:
+        """Keep a block for :meth:`exact_products`, or forget all blocks if the memory is too small for them."""
+        self._free_bytes -= passages.nbytes
+        if self._free_bytes < 0:
+            self._is_keeping = False
+        if self._is_keeping:
+            self._kept_blocks.append((first_row, passages))
+        else:
+            self._kept_blocks.clear()
+
+    def exact_products(self, rows: Rows) -> npt.NDArray[np.float64] | None:
+        if not self._is_keeping:
+            return None
+        flat_rows = torch.from_numpy(rows.reshape(-1)).to(self._device)
+        # Sorted by passage, the pairs of a block follow each other.
+        sorted_rows, order = torch.sort(flat_rows, stable=True)
+        sorted_queries = order // rows.shape[1]
+        products = torch.full(flat_rows.shape, -torch.inf, dtype=torch.float64, device=self._device)
+        with torch.inference_mode():
+            for start, passages in self._kept_blocks:
+                limits = torch.tensor([start, start + len(passages)], device=self._device)
+                first_pair, end_pair = torch.searchsorted(sorted_rows, limits).tolist()
+                for step_start in range(first_pair, end_pair, _PAIRS_PER_STEP):
+                    step = slice(step_start, min(step_start + _PAIRS_PER_STEP, end_pair))
+                    wide_queries = self._queries[sorted_queries[step]].double()
+                    wide_passages = passages[sorted_rows[step] - start].double()
+                    products[order[step]] = (wide_queries * wide_passages).sum(1)
+        self._kept_blocks.clear()
+        self._is_keeping = False
+        exact: npt.NDArray[np.float64] = products.reshape(rows.shape).cpu().numpy()
+        return exact
 
     def best(self) -> tuple[Floats, Rows]:
         return self._best_scores.cpu().numpy(), self._best_rows.cpu().numpy()

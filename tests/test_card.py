@@ -1,0 +1,102 @@
+"""benchmarks/card.py without a GPU: whole, and resumed after a kill. Unpadded encoding against padded batches."""
+
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from commands import ROOT
+
+STEPS = [
+    "heads_in_fp32",
+    "device_scores",
+    "official_ce",
+    "unpadded_encoding",
+    "training_profile",
+    "training_speed",
+    "tables",
+]
+
+
+@pytest.fixture
+def benchmark_module(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a function that imports a module of benchmarks/."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    return importlib.import_module
+
+
+def card_words(out: Path) -> list[str]:
+    words = [sys.executable, str(ROOT / "benchmarks" / "card.py"), "--device", "cpu", "--small"]
+    return [*words, "--limit", "5000", "--out", str(out)]
+
+
+def read_results(out: Path) -> dict[str, Any]:
+    """Return the results of the finished steps, {} before the first."""
+    path = out / "results.json"
+    results: dict[str, Any] = {}
+    if path.exists():
+        results = json.loads(path.read_text(encoding="utf-8"))
+        results.pop("machine")
+    return results
+
+
+@pytest.mark.slow
+def test_a_killed_card_script_goes_on_with_the_next_step(tmp_path: Path) -> None:
+    first = subprocess.Popen(card_words(tmp_path), stdout=subprocess.DEVNULL, start_new_session=True)
+    while first.poll() is None and len(read_results(tmp_path)) < 2:
+        time.sleep(0.2)
+    os.killpg(first.pid, signal.SIGKILL)
+    first.wait()
+    before = read_results(tmp_path)
+    assert list(before) == STEPS[: len(before)]
+
+    done = subprocess.run(card_words(tmp_path), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    results = read_results(tmp_path)
+    assert list(results) == STEPS
+    for name, result in results.items():
+        assert result["rows"] and not result["error"], name
+        assert all(row.get("passed", True) for row in result["rows"]), result
+        # The results of the first call stay.
+        assert name not in before or result == before[name]
+        was_skipped = f"{name}: finished by an earlier call" in done.stdout
+        assert was_skipped == (name in before)
+
+
+def test_batches_have_at_most_the_tokens_and_keep_the_order(benchmark_module: Any) -> None:
+    token_batches = benchmark_module("unpadded").token_batches
+    assert list(token_batches([3, 4, 3, 9, 20, 1], 10)) == [[0, 1, 2], [3], [4], [5]]
+    assert list(token_batches([], 10)) == []
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 40, 10_000])
+def test_unpadded_vectors_are_those_of_padded_batches(tmp_path: Path, benchmark_module: Any, batch_tokens: int) -> None:
+    models, unpadded = benchmark_module("models"), benchmark_module("unpadded")
+    model = models.dual_encoder(tmp_path / "bert", layers=2, width=64).eval()
+    texts = models.random_texts([3, 60, 1, 17, 380, 9])
+    padded = model.encode_document(texts)
+    token_ids = model.tokenizer(texts, truncation=True, max_length=384)["input_ids"]
+    unpadded.use_unpadded_attention(model)
+    vectors = unpadded.encode_unpadded(model, token_ids, batch_tokens).numpy()
+    np.testing.assert_allclose(vectors, padded, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "kind"),
+    [
+        ("sm90_xmma_gemm_bf16bf16_f32", "matrix products"),
+        ("flash_fwd_kernel", "attention"),
+        ("multi_tensor_apply_kernel<FusedAdamMathFunctor>", "optimizer"),
+        ("Memcpy HtoD (Pinned -> Device)", "copies between host and GPU"),
+        ("void at::native::vectorized_elementwise_kernel", "norms, activations, dropout"),
+    ],
+)
+def test_kernels_have_their_kinds(benchmark_module: Any, kernel: str, kind: str) -> None:
+    assert benchmark_module("card").kind_of_kernel(kernel) == kind

@@ -334,8 +334,8 @@ def dual_trainer(
 def distillation_loss(recipe: Recipe, model: SentenceTransformer) -> Any:
     """Return the library's loss that compares the student's scores with the teacher's (section ``distil``).
 
-    The student's score is ``train.scale`` times the dot product. :class:`.training_rows.ScoredRows` scales the teacher's
-    scores. The losses are means over the rows, so a training in several processes has the same loss.
+    The student's score is ``train.scale`` times the dot product. :class:`.training_rows.ScoredRows` scales the scores
+    of the teacher. The losses are means over the rows, so a training in several processes has the same loss.
     """
     assert recipe.distil is not None
 

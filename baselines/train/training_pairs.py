@@ -340,10 +340,10 @@ def pair_with_scores(
 ) -> PairRows:
     """Return the pairs whose positive and negatives the teacher has scored, with these scores.
 
-    ``hard_negatives``: the rows of the negatives by query id. None: the first ``distil.top_k`` passages of the teacher's
-    run. The recipe's seed shuffles a query's negatives, and its positives take negatives from this list in turn. Pairs
-    with an unscored positive or with too few scored negatives are skipped, with a warning. Raises :class:`InputError`
-    if no pair is left.
+    ``hard_negatives``: the rows of the negatives by query id. None: the first ``distil.top_k`` passages of the run. The
+    recipe's seed shuffles a query's negatives, and its positives take negatives from this list in turn. Pairs with an
+    unscored positive or with too few scored negatives are skipped, with a warning. Raises :class:`InputError` if no
+    pair is left.
     """
     assert recipe.distil is not None
     negatives_each = recipe.data.negatives_per_positive

@@ -141,6 +141,8 @@ class TrainingJob:
         """Raise :class:`InputError` if the options do not fit the recipe's model and data."""
         recipe = self.recipe
         recipe_name = f"the recipe {recipe.name}"
+        if self.teacher and not recipe.distil:
+            raise InputError(f"--teacher needs a recipe with the section [distil], which {recipe_name} lacks")
         if recipe.data.source == PAIRS:
             if not has_pairs or has_release or has_negatives or self.dev_run:
                 remedy = "give --pairs FILE..., and no --release, --negatives or --dev-run"
@@ -158,8 +160,6 @@ class TrainingJob:
                 "`python -m baselines mine`, use the official negatives with --set data.negatives=release, or train "
                 "without negatives with --set data.negatives_per_positive=0"
             )
-        if self.teacher and not recipe.distil:
-            raise InputError(f"--teacher needs a recipe with the section [distil], which {recipe_name} lacks")
         if self.machine_labels and not recipe.negatives:
             raise InputError(f"--machine-labels needs a recipe that reads negatives; {recipe_name} reads none")
         if self.dev_run and recipe.model.kind != "cross":

@@ -92,6 +92,37 @@ def test_recipes_hold_the_values_of_the_paper(name: str) -> None:
     assert (recipe.data.split, recipe.data.rows) == ("train", "one-negative")
 
 
+def test_the_distillation_continues_from_the_trained_retriever() -> None:
+    recipe = read_recipe("de-distil")
+    assert (recipe.model.start, recipe.data.rows) == ("recipe:de-bm25-neg", "all-negatives")
+    assert recipe.distil is not None and recipe.distil.loss == "kl"
+    assert read_recipe("de-distil-scratch").model.start == "recipe:de-bm25-neg-scratch"
+    # Recipes without the new keys are recorded as before, so their finished trainings stay finished.
+    old_values = read_recipe("de-bm25-neg").resolved()
+    assert "distil" not in old_values and not {"query_prompt", "passage_prompt"} & set(old_values["model"])
+
+
+@pytest.mark.parametrize(
+    ("name", "setting", "problem"),
+    [
+        ("de-distil", "distil.loss=mse", "--set distil.loss=mse"),
+        ("de-distil", "distil.lose=kl", "unknown key 'lose'; expected loss, teacher_scale, top_k"),
+        ("de-distil", "distil.teacher_scale=0", "--set distil.teacher_scale=0"),
+        ("de-distil", "distil.top_k=0", "--set distil.top_k=0"),
+        ("de-distil", "data.negatives_per_positive=0", "needs data.negatives_per_positive above 0"),
+        ("de-distil", "data.negatives=release", "data.negatives: with distil"),
+        ("de-distil", "train.shortest=64", "train.shortest: needs a recipe without distil"),
+        ("de-bm25-neg", "distil.top_k=9", "distil"),
+        ("ce-bm25-neg", "distil.loss=kl", "distil: needs model.kind = dual, found cross"),
+        ("ce-bm25-neg", "model.query_prompt=q: ", "model.query_prompt: needs model.kind = dual, found cross"),
+    ],
+)
+def test_wrong_values_of_a_distillation_are_one_line(name: str, setting: str, problem: str) -> None:
+    with pytest.raises(InputError) as error:
+        read_recipe(name, [setting])
+    assert problem in str(error.value) and "\n" not in str(error.value)
+
+
 RETRIEVERS = ("de-bm25-neg", "de-bert", "de-roberta", "de-macbert")
 
 
@@ -104,7 +135,8 @@ def values_but_seed_and_name(name: str) -> dict[str, Any]:
 def test_every_recipe_has_one_for_machines_without_pretrained_weights() -> None:
     small_recipes = {"mlm-scratch", "static", "question-matching", "question-matching-cpu", "question-matching-scratch"}
     scratch_recipes = {f"{name}-scratch" for name in PAPER}
-    assert set(recipe_names()) == set(PAPER) | set(OFFICIAL) | scratch_recipes | small_recipes
+    distilled_recipes = {"de-distil", "de-distil-scratch"}
+    assert set(recipe_names()) == set(PAPER) | set(OFFICIAL) | scratch_recipes | small_recipes | distilled_recipes
     assert read_recipe("mlm-scratch").model.start == "scratch"
     for name in PAPER:
         paper = read_recipe(name)

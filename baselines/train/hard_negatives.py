@@ -13,7 +13,7 @@ import unicodedata
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from baselines.core.passages import CachedPassages
 from baselines.measure.qrels import Qrels, read_queries
@@ -83,12 +83,14 @@ class NegativeCandidates:
         passage_ids: the candidates, in random order.
         negative_count: number of negatives to select.
         positive_ids: the query's positives that the collection has.
+        further_ids: candidates below the top passages, best first, for a query whose ``passage_ids`` are too few.
     """
 
     query_id: str
     passage_ids: list[str]
     negative_count: int
     positive_ids: list[str]
+    further_ids: list[str] = dataclasses.field(default_factory=list)
 
 
 class NegativeSelection(NamedTuple):
@@ -201,11 +203,14 @@ def draw_candidates(
     negatives_per_positive: int,
     seed: int,
     draw_all: bool,
+    fill_to: int = 0,
 ) -> Iterator[NegativeCandidates]:
     """Yield the candidates of every judged query: its first ``top_k`` passages without positives, shuffled.
 
     A query gets ``negatives_per_positive`` candidates for each positive (Sections 3.1, A.2), or all candidates if
-    ``draw_all`` is true. A candidate's text is compared with the positives only when the candidate is drawn.
+    ``draw_all`` is true. A candidate's text is compared with the positives only when the candidate is drawn. Passages
+    down to the rank ``fill_to`` become further candidates. A query without positives has no labels, and gets
+    ``negatives_per_positive`` candidates.
 
     sentence-transformers' mine_hard_negatives is not used, because it searches with a dual-encoder and needs all texts
     and vectors in memory. Here, the run may come from BM25, and the collection may have 8 million passages.
@@ -215,14 +220,17 @@ def draw_candidates(
     def normalised_text(passage_id: str) -> str:
         """Return the passage's text without spaces, in one case and character width, to recognise copies."""
         (text,) = passages.texts(passages.rows([passage_id]).tolist())
-        return "".join(unicodedata.normalize("NFKC", text).casefold().split())
+        return comparable_text(text)
 
     for query_id, grades in qrels.positives.items():
         # A sample of the collection may lack positives, which then have the row -1.
         rows = passages.rows(list(grades)).tolist()
         positive_ids = [passage_id for passage_id, row in zip(grades, rows, strict=True) if row >= 0]
         positive_texts = {normalised_text(passage_id) for passage_id in positive_ids}
-        negative_count = negatives_per_positive * len(grades)
+        negative_count = negatives_per_positive * max(1, len(grades))
+
+        def is_candidate(passage_id: str, grades: Any = grades, positive_texts: Any = positive_texts) -> bool:
+            return passage_id not in grades and normalised_text(passage_id) not in positive_texts
 
         # Shuffle the top passages, then draw from the beginning.
         top_hits = ranking.lazy_hits.get(query_id, ())[:top_k]
@@ -231,9 +239,18 @@ def draw_candidates(
         for passage_id in _shuffle(top_ids, f"{seed}\0{query_id}\0"):
             if not draw_all and len(drawn_ids) == negative_count:
                 break
-            if passage_id not in grades and normalised_text(passage_id) not in positive_texts:
+            if is_candidate(passage_id):
                 drawn_ids.append(passage_id)
-        yield NegativeCandidates(query_id, drawn_ids, negative_count, positive_ids)
+        further_ids = []
+        for passage_id, _ in ranking.lazy_hits.get(query_id, ())[top_k:fill_to]:
+            if passage_id not in top_ids and is_candidate(passage_id):
+                further_ids.append(passage_id)
+        yield NegativeCandidates(query_id, drawn_ids, negative_count, positive_ids, list(dict.fromkeys(further_ids)))
+
+
+def comparable_text(text: str) -> str:
+    """Return a text without spaces, in one case and character width."""
+    return "".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
 def _shuffle(passage_ids: Iterable[str], hash_prefix: str) -> list[str]:

@@ -41,6 +41,7 @@ PositiveAmount = Annotated[float, Meta(gt=0, le=_MAX_AMOUNT)]
 Share = Annotated[float, Meta(ge=0, lt=1)]
 PositiveShare = Annotated[float, Meta(gt=0, lt=1)]
 Name = Annotated[str, Meta(min_length=1)]
+Prompt = Annotated[str, Meta(max_length=1_000)]
 
 # Libraries of transformers' option ``report_to`` that this project supports.
 _LOGGERS = {"tensorboard", "trackio", "wandb"}
@@ -56,7 +57,11 @@ _KINDS_BY_KEY = {
     "data.source": ("cross",),
     "train.adversarial": ("cross",),
     "model.inputs": ("dual", "cross"),
+    "model.query_prompt": ("dual",),
+    "model.passage_prompt": ("dual",),
 }
+# Keys that recipe.json names only if the recipe sets them: recipes without them stay the same training as before.
+_OPTIONAL_KEYS = ("query_prompt", "passage_prompt")
 
 
 class ModelSection(Struct, frozen=True, forbid_unknown_fields=True):
@@ -71,6 +76,9 @@ class ModelSection(Struct, frozen=True, forbid_unknown_fields=True):
     - ``outputs`` (cross-encoder): 1 logit (binary cross entropy), or 2 logits (softmax; score: second minus first).
     - ``inputs``: ``plain`` uses the tokenizer of ``start``. ``official`` removes spaces, and puts an empty title before
       a dual-encoder's passages, as the official code does (:mod:`baselines.retrieve.official_input`).
+    - ``query_prompt``, ``passage_prompt`` (dual-encoder): texts before each query and each passage, in the training and
+      in every later use of the checkpoint. Default: the prompts of ``start``. An empty text removes a prompt of
+      ``start``.
     """
 
     kind: Literal["dual", "cross", "mlm"]
@@ -81,6 +89,8 @@ class ModelSection(Struct, frozen=True, forbid_unknown_fields=True):
     towers: Literal[1, 2] = 1
     inputs: Literal["plain", "official"] = "plain"
     outputs: Literal[1, 2] = 1
+    query_prompt: Prompt | None = None
+    passage_prompt: Prompt | None = None
 
     @property
     def is_pretrained(self) -> bool:
@@ -253,6 +263,24 @@ def _is_installed(logger: str) -> bool:
     return bool(find_spec(logger))
 
 
+class DistilSection(Struct, frozen=True, forbid_unknown_fields=True):
+    """Distillation: a dual-encoder learns the scores of a run (``--teacher RUN``) instead of the contrastive loss.
+
+    A training row is a query, a positive and ``data.negatives_per_positive`` negatives (``data.rows``). The run has
+    scored all of them. The negatives come from ``--negatives``, or else from the first ``top_k`` passages of the run.
+
+    - ``loss``: ``kl`` is the Kullback-Leibler divergence of the student's distribution over the row's passages from the
+      teacher's distribution. Both are a softmax of scores. ``margin-mse`` is the mean squared difference of the
+      student's and the teacher's margins. A margin is the positive's score minus a negative's score.
+    - ``teacher_scale``: factor of the teacher's scores in the loss. The factor of the student's is ``train.scale``.
+    - ``top_k``: sample negatives from the run's ``top_k`` best passages.
+    """
+
+    loss: Literal["kl", "margin-mse"]
+    teacher_scale: PositiveAmount = 1.0
+    top_k: Positive = 50
+
+
 class RecipeSections(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The sections of a recipe file."""
 
@@ -261,8 +289,11 @@ class RecipeSections(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     train: TrainSection
     scratch: ScratchSection = ScratchSection()
     words: VocabularySection = VocabularySection()
+    distil: DistilSection | None = None
 
     def __post_init__(self) -> None:
+        if self.distil:
+            self._check_distillation()
         for full_key, kinds in _KINDS_BY_KEY.items():
             section, key = full_key.split(".")
             settings = getattr(self, section)
@@ -273,6 +304,17 @@ class RecipeSections(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             raise ValueError("train.embeddings_gradient: needs train.adversarial above 0")
         if self.data.negatives == FROM_RELEASE and base_set(self.data.set) != "main":
             raise ValueError(f"data.negatives: official negatives exist only for the set main, not for {self.data.set}")
+
+    def _check_distillation(self) -> None:
+        """Raise :class:`ValueError` if another value does not fit the section ``distil``."""
+        if self.model.kind != "dual":
+            raise ValueError(f"distil: needs model.kind = dual, found {self.model.kind}")
+        if not self.data.negatives_per_positive:
+            raise ValueError("distil: needs data.negatives_per_positive above 0, because the loss compares passages")
+        if self.data.negatives == FROM_RELEASE:
+            raise ValueError("data.negatives: with distil, expected a file of `mine` or nothing, found release")
+        if self.train.shortest:
+            raise ValueError("train.shortest: needs a recipe without distil")
 
 
 class Recipe(RecipeSections, frozen=True, kw_only=True):
@@ -293,6 +335,11 @@ class Recipe(RecipeSections, frozen=True, kw_only=True):
         for start in CREATED_STARTS:
             if self.model.start != start:
                 del content[start]
+        for key in _OPTIONAL_KEYS:
+            if content["model"][key] is None:
+                del content["model"][key]
+        if self.distil is None:
+            del content["distil"]
         del content["train"]["report_to"]  # a training logged elsewhere is the same training
         settings = {"name": content.pop("name")}  # the name is the first key of recipe.json
         settings.update(content)
@@ -306,6 +353,10 @@ class Recipe(RecipeSections, frozen=True, kw_only=True):
                 for key, value in settings.items():
                     values[f"{section}.{key}"] = value
         return values
+
+
+# The types of sections that a recipe may lack.
+_SECTION_TYPES: dict[str, Any] = {"distil": DistilSection}
 
 
 def read_recipe(name: str, overrides: Iterable[str] = ()) -> Recipe:
@@ -331,6 +382,7 @@ def read_recipe(name: str, overrides: Iterable[str] = ()) -> Recipe:
         train=sections.train,
         scratch=sections.scratch,
         words=sections.words,
+        distil=sections.distil,
     )
 
 
@@ -358,7 +410,7 @@ def _apply_override(content: dict[str, Any], override: str) -> None:
     section, dot, key = full_key.partition(".")
     if not (equals and dot and section and key):
         raise InputError(f"--set {override}: expected SECTION.KEY=VALUE, for example train.batch=64")
-    section_type = _find_type(section, RecipeSections, override)
+    section_type = _SECTION_TYPES.get(section) or _find_type(section, RecipeSections, override)
     value_type = _find_type(key, section_type, override)
     value = convert_to(text, value_type, f"--set {override}", from_text=True)
     values = content.setdefault(section, {})

@@ -31,6 +31,8 @@ def train_model(
     pairs: PairFiles = (),
     dev_pairs: PairFiles = (),
     negatives: Annotated[Sequence[Path], Use.REPEATED, Placeholder("F")] = (),
+    machine_labels: Annotated[Sequence[Path], Use.REPEATED, Placeholder("F")] = (),
+    teacher: RunPath | None = None,
     dev_run: RunPath | None = None,
     start: StartingModel | None = None,
     set: Annotated[Sequence[str], Use.REPEATED, Placeholder("KEY=VALUE")] = (),
@@ -56,6 +58,8 @@ def train_model(
     --set data.set=restrain-14K-interpolation trains only on the sampled questions of this config, which `builders add`
     makes. Negatives that `mine` sampled for all training questions can be used unchanged.
 
+    A recipe with the section [distil] learns the scores of --teacher, for example a run that `rerank` wrote.
+
     question-matching trains on labelled pairs of questions instead of a release (Section 2.3). A file of pairs is a
     table (commas or tabs) or JSON lines, gzipped or not. Its columns are text1, text2 and label, or have the names of
     LCQMC, BQ or AFQMC. If a table has no header, name its columns: FILE:id,text1,text2,label. The evaluation uses
@@ -68,6 +72,8 @@ def train_model(
         pairs: labelled pairs of questions (instead of --release)
         dev_pairs: pairs to evaluate on (default: a part of --pairs)
         negatives: hard negatives of `mine` (repeatable)
+        machine_labels: positives and questions that `mine` labelled by a cross-encoder (repeatable)
+        teacher: run of the training queries whose scores a recipe with [distil] learns
         dev_run: run of the dev queries, re-ranked in a cross-encoder's training
         start: starting checkpoint: a directory or hub name (default: the recipe's; with torchrun, use --start-from)
         set: override a recipe's value, for example train.batch=64 (repeatable)
@@ -109,6 +115,8 @@ def train_model(
             pairs=pairs,
             dev_pairs=dev_pairs,
             negatives=negatives,
+            machine_labels=machine_labels,
+            teacher=expect_run_file(teacher) if isinstance(teacher, Run) else teacher,
             dev_run=expect_run_file(dev_run) if isinstance(dev_run, Run) else dev_run,
             start=start,
             device=device,

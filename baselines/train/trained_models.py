@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -92,13 +93,17 @@ class BertForMaskedLM(_BertForMaskedLM):  # type: ignore[no-untyped-call]
 def dual_encoder(recipe: Recipe, start_model: str, device: str, commit: str | None = None) -> SentenceTransformer:
     """Open the dual-encoder to train, from ``start_model`` (a directory, or a hub name at a ``commit``).
 
-    A SentenceTransformer keeps its own pooling, similarity and prompts. Raises :class:`InputError` if the recipe asks
-    for a different pooling or similarity, or for cosine similarity with ``train.scale`` <= 1.
+    A SentenceTransformer keeps its own pooling and similarity, and the prompts that the recipe does not set. Raises
+    :class:`InputError` if the recipe asks for a different pooling or similarity, or for cosine similarity with
+    ``train.scale`` <= 1.
     """
     commit_settings = ModelSettings(start_model, revision=commit or "")
     expect_complete_copy(commit_settings)
     model, similarity = _open_dual_encoder(recipe, start_model, commit_settings, device, commit)
-    set_prompts(model, commit_settings)
+    prompt_settings = msgspec.structs.replace(
+        commit_settings, query_prompt=recipe.model.query_prompt, passage_prompt=recipe.model.passage_prompt
+    )
+    set_prompts(model, prompt_settings)
     check_reading(model, ModelSettings(start_model))
     # Check the recipe's settings of the loss.
     if similarity == "cos":

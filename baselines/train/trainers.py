@@ -30,9 +30,12 @@ from sentence_transformers import (
 from sentence_transformers.base.modules import Router
 from sentence_transformers.sentence_transformer.losses import (
     CachedMultipleNegativesRankingLoss,
+    DistillKLDivLoss,
+    MarginMSELoss,
     MatryoshkaLoss,
     MultipleNegativesRankingLoss,
 )
+from sentence_transformers.util import pairwise_dot_score
 from torch import Tensor, nn
 from torch.nn.utils import get_total_norm
 from torch.utils.data import DataLoader
@@ -302,7 +305,9 @@ def dual_trainer(
     # For cosine similarity, the model's own Normalize module has already normalised the vectors.
     loss_options = {"scale": recipe.train.scale, "similarity_fct": dot_score, "gather_across_devices": True}
     loss: Any
-    if is_static(model):
+    if recipe.distil:
+        loss = distillation_loss(recipe, model)
+    elif is_static(model):
         loss = MultipleNegativesRankingLoss(model, **loss_options)
     elif pass_tokens:
         loss = CachedMultipleNegativesRankingLoss(
@@ -320,9 +325,26 @@ def dual_trainer(
     trainer = _make_trainer(_DualTrainer, batches, model=model, args=args, train_dataset=rows, loss=loss)
     # This function gives the same tokens faster.
     trainer.data_collator.preprocess_fn = functools.partial(preprocess, model)
-    if pass_tokens and not is_static(model):
+    # The distillation's losses compute the batch at once, in any order.
+    if pass_tokens and not is_static(model) and not recipe.distil:
         trainer.data_collator = functools.partial(_longest_first, trainer.data_collator)
     return trainer
+
+
+def distillation_loss(recipe: Recipe, model: SentenceTransformer) -> Any:
+    """Return the library's loss that compares the student's scores with the teacher's (section ``distil``).
+
+    The student's score is ``train.scale`` times the dot product. :class:`.training_rows.ScoredRows` scales the scores
+    of the teacher. The losses are means over the rows, so a training in several processes has the same loss.
+    """
+    assert recipe.distil is not None
+
+    def scaled_scores(query_vectors: Tensor, passage_vectors: Tensor) -> Tensor:
+        return recipe.train.scale * pairwise_dot_score(query_vectors, passage_vectors)
+
+    if recipe.distil.loss == "kl":
+        return DistillKLDivLoss(model, similarity_fct=scaled_scores)
+    return MarginMSELoss(model, similarity_fct=scaled_scores)
 
 
 def _longest_first(collator: Any, rows: list[dict[str, Any]]) -> Any:

@@ -174,7 +174,7 @@ def _read_release_rows(job: TrainingJob, release: Release, passages: CachedPassa
     """Read the training rows of a release. The first process also draws the dev sample."""
     from baselines.train.dev_sample import draw_dev_sample
     from baselines.train.training_pairs import read_pairs
-    from baselines.train.training_rows import CrossRows, DualRows, PassageTextRows
+    from baselines.train.training_rows import CrossRows, DualRows, PassageTextRows, ScoredRows
 
     recipe = job.recipe
     rows: Any
@@ -182,9 +182,13 @@ def _read_release_rows(job: TrainingJob, release: Release, passages: CachedPassa
         rows = PassageTextRows(passages)
         counts = {"passages": len(passages)}
     else:
-        pairs = read_pairs(release, recipe, passages, job.negatives)
+        pairs = read_pairs(
+            release, recipe, passages, job.negatives, label_files=job.machine_labels, teacher=job.teacher
+        )
         counts = pairs.counts
-        if recipe.model.kind == "dual":
+        if recipe.distil:
+            rows = ScoredRows(pairs, passages, recipe.data.rows, recipe.distil.teacher_scale)
+        elif recipe.model.kind == "dual":
             rows = DualRows(pairs, passages, recipe.data.rows)
         else:
             rows = CrossRows(pairs, passages)

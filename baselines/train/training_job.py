@@ -51,6 +51,8 @@ class TrainingJob:
         out: the checkpoint directory to write.
         pairs, dev_pairs: files of labelled pairs of questions for training and evaluation. Empty with a release.
         negatives: files of hard negatives. Empty if the recipe needs no file.
+        machine_labels: files of a machine's labels, which add positives and questions.
+        teacher: the run whose scores a distillation learns, or None.
         dev_run: a run of the dev queries that a cross-encoder re-ranks during training, or None.
         start: ``scratch``, ``words``, a directory, or a name on the hub.
         device: auto, cpu or cuda.
@@ -71,6 +73,8 @@ class TrainingJob:
         pairs: Sequence[str],
         dev_pairs: Sequence[str],
         negatives: Sequence[Path],
+        machine_labels: Sequence[Path] = (),
+        teacher: Path | None = None,
         dev_run: Path | None,
         start: str | None,
         device: str,
@@ -80,6 +84,8 @@ class TrainingJob:
         self.recipe = recipe
         self.start = start or recipe.model.start
         self.dev_run = dev_run
+        self.machine_labels = list(machine_labels)
+        self.teacher = teacher
         self.device = device
         self.again = again
         self.cache = cache
@@ -116,6 +122,9 @@ class TrainingJob:
             self.start = str(self._checkpoint_of_recipe(beside=out))
         left_out(Path(self.start), need=bool(recipe.data.leave_out))
         input_files = list(self.negatives)
+        input_files += self.machine_labels
+        if self.teacher:
+            input_files.append(self.teacher)
         if self.dev_run:
             input_files.append(self.dev_run)
         for input_file in input_files:
@@ -132,6 +141,8 @@ class TrainingJob:
         """Raise :class:`InputError` if the options do not fit the recipe's model and data."""
         recipe = self.recipe
         recipe_name = f"the recipe {recipe.name}"
+        if self.teacher and not recipe.distil:
+            raise InputError(f"--teacher needs a recipe with the section [distil], which {recipe_name} lacks")
         if recipe.data.source == PAIRS:
             if not has_pairs or has_release or has_negatives or self.dev_run:
                 remedy = "give --pairs FILE..., and no --release, --negatives or --dev-run"
@@ -140,12 +151,17 @@ class TrainingJob:
                 raise InputError(f"start {self.start} needs a release; train mlm-scratch and use its checkpoint")
         elif has_pairs or has_dev_pairs or not has_release:
             raise InputError(f"{recipe_name} learns from a release; give --release DIR, and no --pairs or --dev-pairs")
-        elif recipe.negatives and not (has_negatives or recipe.data.negatives):
+        elif recipe.distil and not self.teacher:
+            problem = "learns a teacher's scores; give --teacher RUN, a run of the training questions"
+            raise InputError(f"{recipe_name} {problem}, for example from `python -m baselines rerank`")
+        elif recipe.negatives and not (has_negatives or recipe.data.negatives or recipe.distil):
             raise InputError(
                 f"{recipe_name} needs {recipe.negatives} hard negatives per positive; give --negatives F from "
                 "`python -m baselines mine`, use the official negatives with --set data.negatives=release, or train "
                 "without negatives with --set data.negatives_per_positive=0"
             )
+        if self.machine_labels and not recipe.negatives:
+            raise InputError(f"--machine-labels needs a recipe that reads negatives; {recipe_name} reads none")
         if self.dev_run and recipe.model.kind != "cross":
             raise InputError(f"--dev-run needs a cross-encoder; {recipe_name} trains another kind of model")
         if self.start == WORDS and recipe.model.kind != "dual":
@@ -180,13 +196,19 @@ class TrainingJob:
         if start_folder.is_dir():
             start_name = name_of_folder(start_folder)
             start_files = model_hashes(start_folder)
-        return {
+        inputs = {
             "recipe": self.recipe.resolved(),
             "start": start_name,
             "start_files": start_files,
             "data": self._data_hashes(),
             "negatives_sha256": negatives_sha256,
         }
+        # Only trainings with these files name them, so that other trainings stay the same as before.
+        if self.machine_labels:
+            inputs["machine_labels_sha256"] = [cached_sha256(path) for path in self.machine_labels]
+        if self.teacher:
+            inputs["teacher_sha256"] = cached_sha256(self.teacher)
+        return inputs
 
     @functools.cached_property
     def call(self) -> VerbCall:
@@ -209,6 +231,11 @@ class TrainingJob:
                 hashes = {"": hashes["1"]}
             paths = ", ".join(str(path) for path in self.negatives)
             inputs["negatives"] = VerbInput(f"the negatives {paths}", hashes)
+        if self.machine_labels:
+            label_hashes = {f"{number}": cached_sha256(path) for number, path in enumerate(self.machine_labels, 1)}
+            inputs["machine_labels"] = VerbInput("the machine's labels", label_hashes)
+        if self.teacher:
+            inputs["teacher"] = VerbInput(f"the run {self.teacher}", {"": cached_sha256(self.teacher)})
         if about["start_files"] is not None:
             inputs["start"] = VerbInput(f"the model {self.start}", about["start_files"])
         elif self.start not in CREATED_STARTS:

@@ -16,9 +16,10 @@ from baselines.core.passages import CachedPassages
 from baselines.measure.qrels import read_judgments, read_queries
 from baselines.train.recipe import FROM_RELEASE, Recipe
 from builders.core.errors import InputError, log
-from builders.store.judgments import read_negative_ids
+from builders.store.judgments import read_machine_labels, read_negative_ids
 from builders.store.layout import REMOVED, SETS, base_set, is_for_tuning, set_of
 from builders.store.reader import Release
+from builders.store.runs import read_run
 
 PassageRows = npt.NDArray[np.int64]
 _ROWS_PER_BATCH = 4_096  # joined rows of a release that are read at once
@@ -34,6 +35,7 @@ class PairRows:
         positive: rows of the collection, shape (pairs,).
         negatives: rows of the collection, shape (pairs, k).
         counts: the numbers of queries, positives and negatives, for ``training.json``.
+        scores: the teacher's score of the positive and of each negative, shape (pairs, 1 + k). None without a teacher.
     """
 
     texts: list[str]
@@ -41,6 +43,7 @@ class PairRows:
     positive: PassageRows
     negatives: PassageRows
     counts: dict[str, int] = field(default_factory=dict)
+    scores: npt.NDArray[np.float64] | None = None
 
 
 def read_positives(
@@ -93,30 +96,59 @@ def _look_up_rows(
     return rows_by_query
 
 
-def read_pairs(release: Release, recipe: Recipe, passages: CachedPassages, negative_files: Sequence[Path]) -> PairRows:
+def read_pairs(
+    release: Release,
+    recipe: Recipe,
+    passages: CachedPassages,
+    negative_files: Sequence[Path],
+    *,
+    label_files: Sequence[Path] = (),
+    teacher: Path | None = None,
+) -> PairRows:
     """Return the (query, positive) pairs of the recipe's split, each with ``data.negatives_per_positive`` negatives.
 
     ``negative_files``: files that `mine` wrote. A file may cover only some queries. Without files, the negatives come
     from the release or are random (``data.negatives``). A query's negatives of several files or lines are joined, and
     the recipe's seed shuffles them. The query's positives take negatives from this list in turn, and from its start
     again when the list ends. If a query has too few negatives for one positive, random passages are added.
+
+    ``label_files``: files of a machine's labels, which add positives and questions (:func:`add_machine_labels`).
+    ``teacher``: the run whose scores a distillation learns. Then only passages of the run are used, without random ones
+    (:func:`pair_with_scores`).
     """
     data = recipe.data
     negatives_each = data.negatives_per_positive
     query_texts, positive_rows = read_positives(release, data.set, data.split, passages, with_similar=data.similar)
+    hard_negatives: dict[str, list[int]] = {}
+    machine_count = 0
+    for path in label_files:
+        machine_count += add_machine_labels(path, passages, query_texts, positive_rows, hard_negatives)
     left_out_ids = set()
     if data.leave_out:
         left_out_ids = {query_id for query_id in positive_rows if is_for_tuning(query_id)}
     for query_id in left_out_ids:
         del positive_rows[query_id]
 
-    hard_negatives: dict[str, list[int]] = {}
     if negatives_each and negative_files:
         for path in negative_files:
             for query_id, rows in read_negatives(path, passages, positive_rows).items():
                 hard_negatives.setdefault(query_id, []).extend(rows)
     elif negatives_each and data.negatives == FROM_RELEASE:
-        hard_negatives = release_negatives(release, data.set, data.split, passages, positive_rows)
+        for query_id, rows in release_negatives(release, data.set, data.split, passages, positive_rows).items():
+            hard_negatives.setdefault(query_id, []).extend(rows)
+
+    if teacher is not None:
+        scored_pairs = pair_with_scores(
+            read_teacher_scores(teacher, passages, positive_rows),
+            query_texts,
+            positive_rows,
+            hard_negatives if negative_files else None,
+            recipe,
+            teacher,
+        )
+        if label_files:
+            scored_pairs.counts["machine_positives"] = machine_count
+        return scored_pairs
 
     pair_queries: list[int] = []
     pair_positives: list[int] = []
@@ -148,6 +180,8 @@ def read_pairs(release: Release, recipe: Recipe, passages: CachedPassages, negat
     }
     if data.leave_out:
         counts["left_out"] = len(left_out_ids)
+    if label_files:
+        counts["machine_positives"] = machine_count
     return PairRows(
         texts=[query_texts[query_id] for query_id in positive_rows],
         query=np.array(pair_queries),
@@ -233,3 +267,133 @@ def _without_positives(
         if query_id in positive_rows:
             negatives[query_id] = [row for row in rows if row not in positive_rows[query_id]]
     return negatives
+
+
+def add_machine_labels(
+    path: Path,
+    passages: CachedPassages,
+    query_texts: dict[str, str],
+    positive_rows: dict[str, list[int]],
+    hard_negatives: dict[str, list[int]],
+) -> int:
+    """Add the positives, questions and negatives of a file of a machine's labels. Return the number of new positives.
+
+    A line without a text belongs to a training question, and is skipped if the training does not read that question.
+    Raises :class:`InputError` for a wrong line, for a passage that the collection lacks, and for a question that has
+    another text in the release.
+    """
+    added_count = 0
+    for labels in read_machine_labels(path):
+        query_id = labels.query_id
+        if labels.query is not None and query_texts.setdefault(query_id, labels.query) != labels.query:
+            problem = f"the question {query_id!r} has another text in the training data; expected the same text"
+            raise InputError(problem, path=path, line=labels.line)
+        if query_id not in query_texts:
+            continue
+        passage_ids = labels.positive_ids + labels.negative_ids
+        passages.expect(passage_ids, path, labels.line)
+        rows = passages.rows(passage_ids).tolist()
+        judged_rows = positive_rows.setdefault(query_id, [])
+        for row in rows[: len(labels.positive_ids)]:
+            if row not in judged_rows:
+                judged_rows.append(row)
+                added_count += 1
+        new_negatives = [row for row in rows[len(labels.positive_ids) :] if row not in judged_rows]
+        hard_negatives.setdefault(query_id, []).extend(new_negatives)
+    return added_count
+
+
+def read_teacher_scores(
+    path: Path, passages: CachedPassages, positive_rows: Mapping[str, list[int]]
+) -> dict[str, dict[int, float]]:
+    """Return the teacher's scores by query id and row of the collection, best first.
+
+    Queries that the training does not read are skipped. Raises :class:`InputError` if the run has none of the training
+    questions, or a passage that the collection lacks.
+    """
+    hits_by_query = {}
+    for query_id, hits in read_run(path).lazy_hits.items():
+        if query_id in positive_rows:
+            hits_by_query[query_id] = list(hits)
+    if not hits_by_query:
+        raise InputError("has no hits for the training questions; expected a run of the training split", path=path)
+    ids_by_query = {}
+    for query_id, hits in hits_by_query.items():
+        ids_by_query[query_id] = [passage_id for passage_id, _ in hits]
+    rows_by_query = _look_up_rows(ids_by_query, passages, path)
+    scores: dict[str, dict[int, float]] = {}
+    for query_id, rows in rows_by_query.items():
+        query_scores: dict[int, float] = {}
+        for row, (_, score) in zip(rows, hits_by_query[query_id], strict=True):
+            query_scores.setdefault(row, score)  # if a passage occurs twice, the higher score counts
+        scores[query_id] = query_scores
+    return scores
+
+
+def pair_with_scores(
+    teacher_scores: Mapping[str, dict[int, float]],
+    query_texts: Mapping[str, str],
+    positive_rows: Mapping[str, list[int]],
+    hard_negatives: Mapping[str, list[int]] | None,
+    recipe: Recipe,
+    path: Path,
+) -> PairRows:
+    """Return the pairs whose positive and negatives the teacher has scored, with these scores.
+
+    ``hard_negatives``: the rows of the negatives by query id. None: the first ``distil.top_k`` passages of the run. The
+    recipe's seed shuffles a query's negatives, and its positives take negatives from this list in turn. Pairs with an
+    unscored positive or with too few scored negatives are skipped, with a warning. Raises :class:`InputError` if no
+    pair is left.
+    """
+    assert recipe.distil is not None
+    negatives_each = recipe.data.negatives_per_positive
+    pair_queries: list[int] = []
+    pair_positives: list[int] = []
+    pair_negatives: list[list[int]] = []
+    pair_scores: list[list[float]] = []
+    unscored_count = 0
+    too_few_count = 0
+    for number, (query_id, positives) in enumerate(positive_rows.items()):
+        scores = teacher_scores.get(query_id, {})
+        if hard_negatives is None:
+            listed_rows = list(itertools.islice(scores, recipe.distil.top_k))
+        else:
+            listed_rows = list(dict.fromkeys(hard_negatives.get(query_id, [])))
+        candidates = [row for row in listed_rows if row in scores and row not in positives]
+        generator = np.random.default_rng([recipe.train.seed, number])
+        shuffled = itertools.cycle(generator.permutation(candidates).tolist())
+        for positive_row in positives:
+            if positive_row not in scores:
+                unscored_count += 1
+                continue
+            if len(candidates) < negatives_each:
+                too_few_count += 1
+                continue
+            negatives = list(itertools.islice(shuffled, negatives_each))
+            pair_queries.append(number)
+            pair_positives.append(positive_row)
+            pair_negatives.append(negatives)
+            pair_scores.append([scores[row] for row in (positive_row, *negatives)])
+    skipped = (
+        f"{unscored_count} positives without a score, {too_few_count} with fewer than {negatives_each} scored negatives"
+    )
+    if not pair_positives:
+        raise InputError(f"leaves no pair to learn from: {skipped}; re-rank a run with more passages", path=path)
+    if unscored_count or too_few_count:
+        log.warning("%s: skipped pairs: %s", path, skipped)
+    counts = {
+        "queries": len(set(pair_queries)),
+        "positives": len(pair_positives),
+        "negatives": len(pair_positives) * negatives_each,
+        "random_negatives": 0,
+        "unscored_positives": unscored_count,
+        "positives_with_few_negatives": too_few_count,
+    }
+    return PairRows(
+        texts=[query_texts[query_id] for query_id in positive_rows],
+        query=np.array(pair_queries),
+        positive=np.array(pair_positives),
+        negatives=np.array(pair_negatives),
+        counts=counts,
+        scores=np.array(pair_scores),
+    )

@@ -66,6 +66,26 @@ class DualRows(_Rows):
         return [query_number, *(-1 - row for row in passage_rows)]
 
 
+class ScoredRows(DualRows):
+    """Rows of texts as in :class:`DualRows`, and the teacher's scores ``label`` of the row's passages, in their order.
+
+    ``teacher_scale``: factor of the scores.
+    """
+
+    def __init__(self, pairs: PairRows, passages: CachedPassages, layout: str, teacher_scale: float) -> None:
+        super().__init__(pairs, passages, layout)
+        assert pairs.scores is not None
+        self._scores = pairs.scores * teacher_scale
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        row = super().__getitem__(index)
+        pair, part = divmod(index % len(self), self._rows_per_pair)
+        # The first column has the positive's score.
+        first_negative = 1 + part * self._negatives_per_row
+        negative_scores = self._scores[pair, first_negative : first_negative + self._negatives_per_row]
+        return {**row, "label": [float(self._scores[pair, 0]), *negative_scores.tolist()]}
+
+
 class CrossRows(_Rows):
     """One row for each ``query`` and ``passage``, with a ``label``: 1.0 for a positive, 0.0 for a negative."""
 

@@ -1,6 +1,7 @@
 """Judgments of a split, files of hard negatives, and the label overlap of test and training queries."""
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,60 @@ def read_negative_ids(negatives_path: Path) -> list[tuple[str, list[str], int]]:
     if not negatives:
         raise InputError("is empty; expected JSON lines with hard negatives from `baselines mine`", path=negatives_path)
     return negatives
+
+
+class _MachineLine(msgspec.Struct):
+    query_id: str = msgspec.field(name="query-id")
+    labelled_by: str = msgspec.field(name="labelled-by")
+    positive_ids: list[str] = msgspec.field(name="positive-ids")
+    negative_ids: list[str] = msgspec.field(name="negative-ids", default_factory=list)
+    query: str | None = None
+
+
+@dataclass(frozen=True)
+class MachineLabels:
+    """A question's positives and negatives that a machine labelled, not a person.
+
+    Attributes:
+        query_id: the question.
+        query: its text. None if the question is in the release.
+        positive_ids, negative_ids: passages of the collection.
+        line: number of the line in the file.
+    """
+
+    query_id: str
+    query: str | None
+    positive_ids: list[str]
+    negative_ids: list[str]
+    line: int
+
+
+def read_machine_labels(path: Path) -> list[MachineLabels]:
+    """Read a file of `baselines mine` with hidden positives, or with labels of questions that had no labels.
+
+    Raises :class:`InputError` with the number of the first invalid line. A question occurs once, has at least one
+    positive, and no passage is both positive and negative.
+    """
+    remedy = 'expected {"query-id": ID, "labelled-by": MODEL, "positive-ids": [ID, ...], "negative-ids": [ID, ...]}'
+    labels = []
+    query_ids = set()
+    for line_number, line in json_lines(path, _MachineLine, remedy):
+        problem = ""
+        if line.query_id in query_ids:
+            problem = f"the question {line.query_id!r} occurs twice; expected every question once"
+        elif not line.positive_ids:
+            problem = f"the question {line.query_id!r} has no positive-ids; expected at least one"
+        elif not set(line.positive_ids).isdisjoint(line.negative_ids):
+            problem = f"a passage of the question {line.query_id!r} is both positive and negative"
+        elif line.query is not None and not line.query.strip():
+            problem = f"the question {line.query_id!r} has an empty text; expected a text"
+        if problem:
+            raise InputError(problem, path=path, line=line_number)
+        query_ids.add(line.query_id)
+        labels.append(MachineLabels(line.query_id, line.query, line.positive_ids, line.negative_ids, line_number))
+    if not labels:
+        raise InputError("is empty; expected JSON lines with a machine's labels from `baselines mine`", path=path)
+    return labels
 
 
 def label_overlap(train_qrels: pa.Table, test_qrels: pa.Table | None) -> dict[str, Any]:

@@ -33,6 +33,7 @@ from builders.core.files import read_toml
 from builders.core.finished_outputs import VerbCall, VerbInput, _read_record, record_finished
 from builders.core.images import draw_image
 from builders.publish.pages import read_scores
+from builders.store.judgments import MachineLabels, read_machine_labels
 from builders.store.logged_runs import read_search_log
 from builders.store.own_queries import open_queries
 from builders.store.reader import open_release
@@ -238,6 +239,22 @@ def write_negatives(folder: Path) -> None:
     make_release(folder / "release")
     rows = [{"query-id": query_id, "negative-ids": PASSAGE_IDS[2:]} for query_id in QUERY_IDS]
     (folder / "negatives.jsonl").write_text(as_json_lines(rows))
+
+
+_MACHINE_LABELS = [
+    {"query-id": query_id, "query": "问", "labelled-by": "m", "positive-ids": PASSAGE_IDS[:1], "negative-ids": ["x"]}
+    for query_id in QUERY_IDS
+]
+
+
+def are_labels_of_file(labels: list[MachineLabels], _: Any, folder: Path) -> bool:
+    """True if the labels equal the lines of the file."""
+    lines = (folder / "labels.jsonl").read_text(encoding="utf-8").split("\n")
+    rows = [json.loads(line) for line in lines if line.strip()]
+    expected = []
+    for row in rows:
+        expected.append((row["query-id"], row.get("query"), row["positive-ids"], row.get("negative-ids", [])))
+    return expected == [(row.query_id, row.query, row.positive_ids, row.negative_ids) for row in labels]
 
 
 def read_negatives_of_queries(folder: Path) -> Any:
@@ -484,6 +501,20 @@ READERS = [
         spoils={"negatives.jsonl": JSON_LINES},
         read=read_negatives_of_queries,
         right=are_negatives_of_file,
+    ),
+    Reader(
+        "builders.store.judgments:read_machine_labels",
+        make=writing("labels.jsonl", as_json_lines(_MACHINE_LABELS)),
+        spoils={"labels.jsonl": JSON_LINES},
+        read=lambda folder: read_machine_labels(folder / "labels.jsonl"),
+        right=are_labels_of_file,
+    ),
+    Reader(
+        "baselines.train.recipe:read_recipe,_read_content",
+        make=lambda folder: shutil.copy(RECIPES / "de-distil.toml", folder / "distil.toml"),
+        spoils={"distil.toml": TEXT},
+        read=lambda folder: read_recipe(str(folder / "distil.toml")),
+        name="a recipe that learns scores",
     ),
 ]
 _SETTINGS = """

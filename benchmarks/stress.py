@@ -41,7 +41,7 @@ from builders.store.runs import read_run, write_run
 
 sys.path.append(str(ROOT / "examples"))
 
-from pinyin_tokens import words_and_pinyin  # noqa: E402 - a file of the folder above
+from pinyin_tokens import words_and_pinyin
 
 MEASURES = ("MRR@10", "recall@50")
 TITLES = {"MRR@10": "MRR@10", "recall@50": "Recall@50"}
@@ -199,7 +199,9 @@ def draw_picture(collections: Sequence[Figures], path: Path) -> None:
                 weight = "bold" if row["told_apart"] else "normal"
                 text = f"{-drops[y][x]:+.1f}" if row["deviation"] else "0"
                 panel.text(x, y, text, ha="center", va="center", color=colour, weight=weight, size=8)
-        panel.set_xticks(range(len(STRESS_KINDS)), [kind for kind in rows_by_system[next(iter(rows_by_system))]], size=8)
+        panel.set_xticks(
+            range(len(STRESS_KINDS)), [kind for kind in rows_by_system[next(iter(rows_by_system))]], size=8
+        )
         panel.set_yticks(range(len(rows_by_system)), list(rows_by_system), size=8)
         panel.tick_params(length=0)
         panel.set_title(f"{collection['title']}: change of {TITLES[measure]} in points", size=9, loc="left")
@@ -242,7 +244,9 @@ def read_options() -> argparse.Namespace:
         option_help = f"as in `baselines run {_option(name)}`, for the encoder"
         parser.add_argument(_option(name), type=option_type, help=option_help)
     parser.add_argument("--work", type=Path, required=True, metavar="DIR", help="folder of the runs")
-    parser.add_argument("--out", type=Path, required=True, metavar="PREFIX", help="PREFIX.json, .md and .png are written")
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="PREFIX", help="PREFIX.json, .md and .png are written"
+    )
     parser.add_argument("--small", action="store_true", help="tiny models on the embedded sample")
     return parser.parse_args()
 

@@ -1,7 +1,8 @@
 """Search with the pinyin of words beside the words, so that a wrong character of the same sound still matches.
 
     python examples/pinyin_tokens.py --release build/sample
-    PYTHONPATH=examples python -m baselines bm25 --release build/sample --tokenizer pinyin_tokens:words_and_pinyin --out RUN
+    PYTHONPATH=examples python -m baselines bm25 --release build/sample --out RUN \\
+      --tokenizer pinyin_tokens:words_and_pinyin
 
 The program prints MRR@10 of BM25 with and without pinyin. docs/stress.md has scores on perturbed questions.
 """

@@ -127,6 +127,17 @@ def test_chart_of_results(run_example: RunExample, sample_release: Path, tmp_pat
     assert (tmp_path / "build/examples/chart.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_pinyin_tokens(run_example: RunExample, sample_release: Path) -> None:
+    pytest.importorskip("pypinyin")
+    printed = run_example("pinyin_tokens.py", "--release", sample_release)
+    assert "without pinyin  MRR@10 34.58" in printed
+    assert "with pinyin" in printed
+    words_and_pinyin = runpy.run_path(str(ROOT / "examples/pinyin_tokens.py"))["words_and_pinyin"]
+    # A wrong character of the same sound, and a word typed in pinyin, still share a token with the word.
+    assert "gengxin" in {*words_and_pinyin("怎么更新")} & {*words_and_pinyin("怎么更心")}
+    assert "houzi" in {*words_and_pinyin("养猴子犯法吗")} & {*words_and_pinyin("养houzi犯法吗")}
+
+
 def test_every_example_has_a_test() -> None:
     names = [*globals(), *vars(test_engines)]  # test_engines.py runs the adapters of search engines
     tests = {name.removeprefix("test_") for name in names if name.startswith("test_")}

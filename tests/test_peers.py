@@ -23,6 +23,7 @@ from releases import all_tables, make_release, md5, passage
 
 from baselines import report_no_answer
 from baselines.measure.confidence import nauc
+from builders.store.names import STRESS_KINDS
 
 REQUIREMENTS = Path(__file__).with_name("peers-requirements.txt")
 
@@ -187,6 +188,33 @@ def test_datasets_sentence_transformers_and_mteb(place: Place, model: Values) ->
     assert nano[0]["main_score"] == main[0]["main_score"]  # the release is smaller than a nano release
     assert {result["hf_subset"] for result in sets} == {"cmedqa", "ccovid"}
     assert all(0 < result["main_score"] <= 1 for result in sets)  # one of three passages is relevant
+
+
+def test_mteb_reads_the_perturbed_questions_of_a_nano_release(place: Place, model: Values) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    # The first command of the page, add stress, changes few of the random texts. RELEASE has perturbed questions.
+    shutil.copytree(place.folder / "RELEASE", place.folder / "STRESS")
+    place.shell(block("mteb", "bash").split("\n", 1)[1])
+    shown = "{row['hf_subset']: row['mrr_at_10'] for row in results[0].scores['dev']}"
+    scores = place.python(block("mteb", "python", 1), shown)
+    assert set(scores) == {"default", *(f"stress-{kind}" for kind in STRESS_KINDS if kind != "full-width")}
+    assert scores["default"] == pytest.approx(reciprocal_rank(scores_by_vectors(model["vectors"])), abs=1e-5)
+
+    # The perturbed questions have the judgments of their originals.
+    rows = ROWS["stress-swap-queries", "dev"]
+    query_vectors = SentenceTransformer(str(place.folder / "MODEL"), device="cpu").encode(
+        [row["text"] for row in rows], normalize_embeddings=True
+    )
+    scores_by_original = {}
+    for row, query_vector in zip(rows, query_vectors, strict=True):
+        passage_scores = {
+            text["_id"]: query_vector @ model["vectors"][text["text"]] for text in ROWS["corpus", "corpus"]
+        }
+        scores_by_original[row["original_id"]] = passage_scores
+    qrels = [row for row in ROWS["qrels", "dev"] if row["query-id"] in scores_by_original]
+    assert len(qrels) == 2
+    assert scores["stress-swap"] == pytest.approx(reciprocal_rank(scores_by_original, qrels), abs=1e-5)
 
 
 def scores_by_vectors(vectors: dict[str, list[float]]) -> dict[str, dict[str, float]]:

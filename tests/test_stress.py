@@ -1,6 +1,7 @@
 """Test the perturbed questions: the rules, the sets of `add stress`, and `compare --stress`."""
 
 import json
+import os
 import re
 import sys
 import unicodedata
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import Done, run
+from commands import ROOT, Done, output, run
 from hypothesis import given
 from hypothesis import strategies as st
 from releases import QUESTIONS, TEXTS, make_release, md5, passage, tables
@@ -380,6 +381,64 @@ def test_refused_comparisons(
     words = ("baselines", "compare", "--stress", asked, swap)
     assert "--release" in run(*words, "--qrels", asked, code=2).stderr
     assert "--by" in run(*words, "--release", release, "--by", "query_length", code=2).stderr
+
+
+# Damaged sets, in a release whose manifest describes them.
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"original_id": "nowhere"}, "original_id 'nowhere' of .* is no dev query"),
+        ({"_id": md5("手机怎么办办")}, "the id .* is repeated"),
+        ({"text": None}, "stress-repeat-queries"),
+        ({"original_id": None}, "stress-repeat-queries"),
+    ],
+)
+def test_a_damaged_set_is_one_line(tmp_path: Path, changes: dict[str, Any], problem: str) -> None:
+    rows = tables()
+    originals = [row["_id"] for row in rows["queries", "dev"]]
+    texts = ["手机怎么办办", "天气怎么样样"]
+    perturbed = [
+        {"_id": md5(text), "text": text, "original_id": original_id}
+        for text, original_id in zip(texts, originals, strict=True)
+    ]
+    perturbed[1] |= changes
+    rows["stress-repeat-queries", "dev"] = perturbed
+    release = make_release(tmp_path / "release", rows)
+    hits = [(md5(TEXTS[4]), 1.0)]
+    write_run(tmp_path / "asked.run", [(original_id, hits) for original_id in originals])
+    write_run(tmp_path / "repeat.run", [(row["_id"], hits) for row in perturbed])
+    words = ("compare", "--release", release, "--stress", tmp_path / "asked.run", tmp_path / "repeat.run")
+    done = run("baselines", words, "--quiet", code=1)
+    assert re.search(problem, done.error), done.stderr
+    assert not done.stdout
+
+
+# The benchmark of docs/stress.md.
+
+
+@pytest.mark.slow
+def test_one_command_makes_the_tables_and_the_picture_and_resumes(tmp_path: Path) -> None:
+    words = [sys.executable, ROOT / "benchmarks/stress.py", "--small", "--work", tmp_path / "work"]
+    words += ["--out", tmp_path / "figures"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    first_page = output(words, tmp_path, environment)
+    runs = sorted((tmp_path / "work").rglob("*.run.gz"))
+    times = [path.stat().st_mtime_ns for path in runs]
+    assert len(runs) == 8
+    assert (tmp_path / "figures.md").read_text("utf-8") == first_page
+    assert (tmp_path / "figures.png").read_bytes().startswith(b"\x89PNG")
+    (collection,) = json.loads((tmp_path / "figures.json").read_text("utf-8"))["collections"]
+    # The figures of a system are those of `compare --stress` with its runs.
+    parts = sorted((tmp_path / "work/runs-0").glob("bm25.*.run"))
+    report = compare_runs(parts, release=tmp_path / "work/stressed", stress=True, measure=["MRR@10"])
+    rows = report.value["measures"]["MRR@10"]
+    assert collection["systems"]["BM25"]["measures"]["MRR@10"][0]["difference"] == rows[0]["difference"]
+    assert f"| BM25 | {100 * report.value['means']['MRR@10']:.2f} |" in first_page
+    # A second call makes no run again.
+    assert output(words, tmp_path, environment) == first_page
+    assert [path.stat().st_mtime_ns for path in runs] == times
 
 
 # Real questions.

@@ -12,7 +12,7 @@ from baselines.measure.measure_options import TESTS
 from baselines.measure.measures import Values, exact_mean, values_of
 from baselines.measure.qrels import read_queries, release_qrels
 from baselines.measure.significance import detectable_difference, holm_correction
-from builders.core.errors import InputError
+from builders.core.errors import InputError, shown_value
 from builders.store.layout import SETS, STRESS, STRESS_KINDS
 from builders.store.reader import Release
 from builders.store.runs import Run
@@ -124,6 +124,11 @@ def _pair_with_asked(set_name: str, table: pa.Table, asked: pa.Table, release: R
     queries = release.table(dataset_set.queries, split)
     query_ids = queries["_id"].to_pylist()
     original_ids = dict(zip(query_ids, queries[dataset_set.original_column].to_pylist(), strict=True))
+    asked_ids = {query_id for query_id, _ in read_queries(release, split)}
+    for row, (query_id, original_id) in enumerate(original_ids.items()):
+        if original_id not in asked_ids:
+            problem = f"original_id {shown_value(original_id)} of {query_id} is no {split} query"
+            raise InputError(problem, path=release.describe_row(dataset_set.queries, split, row))
     row_of_query = {query_id: row for row, query_id in enumerate(asked["query_id"].to_pylist())}
     # Perturbed queries have the judgments of their originals, so an original with a positive is in both tables.
     rows = [row_of_query[original_ids[query_id]] for query_id in table["query_id"].to_pylist()]

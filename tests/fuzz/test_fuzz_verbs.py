@@ -63,6 +63,9 @@ VERBS = {
     "evaluate --answers": "baselines evaluate --release {here}/release --answers --by question_type {here}/dev.run",
     "evaluate --budget": "baselines evaluate --release {here}/release --answers --budget 16 64 {here}/dev.run",
     "compare": "baselines compare --release {here}/release {here}/dev.run {here}/other.run --format json",
+    "compare --stress": "baselines compare --release {here}/release --stress {here}/dev.run {here}/repeat.run"
+    " --resamples 99 --format json",
+    "evaluate --set stress": "baselines evaluate --release {here}/release --set stress-repeat {here}/repeat.run",
     "fuse": "baselines fuse --release {here}/release --method weighted --tune dev --tune-on-these --weights {here}/out"
     " --out {here}/out.run {here}/dev.run {here}/other.run",
     "show": "baselines show --release {here}/release {here}/dev.run",
@@ -102,6 +105,20 @@ def add_answers(rows: Rows) -> None:
     rows["answers", "dev"] = [answer_row]
 
 
+def repeat_end(question: str) -> str:
+    """Return a question with its last character twice, as in the set stress-repeat."""
+    return question + question[-1]
+
+
+def add_rows(rows: Rows) -> None:
+    """Add a row of answers and a set of perturbed questions to the tables of a release."""
+    add_answers(rows)
+    rows["stress-repeat-queries", "dev"] = [
+        {"_id": md5(repeat_end(question)), "text": repeat_end(question), "original_id": md5(question)}
+        for question in QUESTIONS["dev"]
+    ]
+
+
 def make_inputs(folder: Path) -> None:
     """Write the inputs of all verbs that need no model."""
     folder.mkdir()
@@ -109,7 +126,7 @@ def make_inputs(folder: Path) -> None:
     from test_fuzz_models import write_checkpoint
     from test_fuzz_sources import write_ccovid, write_cmedqa
 
-    make_whole(folder / "release", add_answers)
+    make_whole(folder / "release", add_rows)
     write_rows(folder / "raw" / "search.dev.json", [RAW_ROW])
     for name, write in (("checkpoint", write_checkpoint), ("cmedqa", write_cmedqa), ("ccovid", write_ccovid)):
         (folder / name).mkdir()
@@ -123,6 +140,8 @@ def make_inputs(folder: Path) -> None:
     write_hits(folder / "dev.run", "dev", passage_ids)
     write_hits(folder / "other.run", "dev", passage_ids[::-1])
     write_hits(folder / "scored.run", "dev", passage_ids, step=0.1)
+    hits = [(passage_id, 1 / rank) for rank, passage_id in enumerate(passage_ids, start=1)]
+    write_run(folder / "repeat.run", [(md5(repeat_end(question)), hits) for question in QUESTIONS["dev"]])
     first_id, second_id = map(md5, QUESTIONS["dev"][:2])
     labels = {(first_id, passage_ids[0]): 1, (second_id, passage_ids[5]): 0}
     judged_round(folder / "round", folder / "release", {"dev-001": ("accepted", labels)})

@@ -410,7 +410,7 @@ def test_a_cache_that_cannot_be_written_is_named_by_the_error(tmp_path: Path, mo
 
     with small_disk(tmp_path / "disk", mode="ro") as disk:
         monkeypatch.setenv("XDG_CACHE_HOME", str(disk))
-        message = f"^{disk}/dureader_retrieval/texts: .*; set XDG_CACHE_HOME to a folder"
+        message = f"^{disk}/dureader_retrieval/texts: .*; set DUREADER_RETRIEVAL_CACHE to a folder"
         with pytest.raises(InputError, match=message):
             PassageCache("texts").folder(None, {}, make)
         with pytest.raises(InputError, match=f"^{disk}: is not writable"):

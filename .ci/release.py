@@ -90,7 +90,15 @@ def try_wheel(wheel: Path) -> None:
     expect(score.split()[-1] == "0.3173", "README's MRR@10 of the sample is 0.3173")
     search = [programs / "dureader-retrieval", "bm25", "--release", "build/sample", "--out", "bm25.run.gz"]
     call(search, folder)
-    measures = [programs / "dureader-retrieval", "evaluate", "--release", "build/sample", "--split", "dev", "bm25.run.gz"]
+    measures = [
+        programs / "dureader-retrieval",
+        "evaluate",
+        "--release",
+        "build/sample",
+        "--split",
+        "dev",
+        "bm25.run.gz",
+    ]
     call(measures, folder)
 
 

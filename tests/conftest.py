@@ -17,6 +17,8 @@ from hypothesis import settings
 # Each core already runs a test process, so more threads would only wait. torch reads the variable when it is imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+os.environ.pop("DUREADER_RETRIEVAL_CACHE", None)  # tests select the cache by XDG_CACHE_HOME
+
 if "CPU_UNITS" in os.environ:  # simulate a CPU with these units, here and in every process that tests start
     sys.path.insert(0, str(Path(__file__).parent / "cpu_units"))
     python_path = sys.path[0]

@@ -99,7 +99,7 @@ test-lowest test-newest: test-%: .venvs/tools/installed
 	.venvs/$*/bin/python $(PYTEST) -m "not slow"
 
 release: .venvs/tools/installed
-	.venvs/tools/bin/python .ci/release.py
+	$(UV_SETTINGS) .venvs/tools/bin/python .ci/release.py
 
 # Machines with a GPU often lack a network. benchmarks/gpu_pack.py puts model, data and wheels into build/gpu-pack.
 gpu:

@@ -1,12 +1,11 @@
 """Build the sdist and the wheel, test them in a new environment, and print the steps that a person does.
 
-`make release` runs this module in an environment with the packages `build` and `twine`.
+`make release` runs this module in an environment with the packages `build`, `twine` and `uv`.
 """
 
 import shutil
 import subprocess
 import sys
-import venv
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -76,10 +75,12 @@ def build_files() -> Path:
 
 def try_wheel(wheel: Path) -> None:
     """Install the wheel into a new environment. Run README's first lines in an empty folder."""
-    venv.create(FOLDER / "venv", with_pip=True)
+    uv = [sys.executable, "-m", "uv"]
+    call([*uv, "venv", "--quiet", FOLDER / "venv"])
     programs = FOLDER / "venv" / ("Scripts" if sys.platform == "win32" else "bin")
     constraints = ROOT / "constraints.txt"
-    call([programs / "python", "-m", "pip", "install", "--quiet", "-c", constraints, f"{wheel}[baselines]"])
+    requirement = f"dureader-retrieval[baselines] @ {wheel.as_uri()}"
+    call([*uv, "pip", "install", "--quiet", "--python", programs / "python", "-c", constraints, requirement])
     folder = FOLDER / "empty"
     folder.mkdir()
     version_line = call([programs / "dureader-retrieval", "--version"], folder)

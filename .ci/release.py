@@ -3,6 +3,7 @@
 `make release` runs this module in an environment with the packages `build`, `twine` and `uv`.
 """
 
+import os
 import shutil
 import subprocess
 import sys
@@ -83,6 +84,9 @@ def try_wheel(wheel: Path) -> None:
     call([*uv, "pip", "install", "--quiet", "--python", programs / "python", "-c", constraints, requirement])
     folder = FOLDER / "empty"
     folder.mkdir()
+    # Indexes and prepared data of earlier versions must not be reused.
+    os.environ["DUREADER_RETRIEVAL_CACHE"] = str(FOLDER / "cache")
+    os.environ["HF_DATASETS_CACHE"] = str(FOLDER / "datasets")
     version_line = call([programs / "dureader-retrieval", "--version"], folder)
     expect(version_line.split()[-1] == VERSION, f"expected version {VERSION}, found {version_line}")
     call([programs / "dureader-retrieval", "release", "--raw", "builders/sample", "--out", "build/sample"], folder)

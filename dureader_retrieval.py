@@ -46,7 +46,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from datasets.utils._filelock import FileLock
 
-__version__ = "0.1.0"  # of the project; a test compares it with builders.core.version
+__version__ = "1.0.0"  # of the project; written by builders/store/loader_tables.py
 __all__ = [
     "CITATION",
     "CONFIGS",

@@ -17,6 +17,8 @@ from hypothesis import settings
 # Each core already runs a test process, so more threads would only wait. torch reads the variable when it is imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+os.environ.pop("DUREADER_RETRIEVAL_CACHE", None)  # tests select the cache by XDG_CACHE_HOME
+
 if "CPU_UNITS" in os.environ:  # simulate a CPU with these units, here and in every process that tests start
     sys.path.insert(0, str(Path(__file__).parent / "cpu_units"))
     python_path = sys.path[0]
@@ -57,6 +59,8 @@ _LONG = (
 )
 # Files and tests that only `make test-slow` runs. Each takes many seconds, and quicker tests cover the same code.
 _SLOW = (
+    "test_fuzz_kills.py",
+    "test_fuzz_kills_rounds.py",
     "test_peers.py",
     "test_ray.py",
     "test_ray_models.py",
@@ -65,18 +69,23 @@ _SLOW = (
     "test_bm25.py::test_scores_and_order_are_lucenes",
     "test_dataset_fresh.py::test_the_module_loads_with_its_public_api_on_36",
     "test_dataset_fresh.py::test_loading_by_path_alone[3.6]",
+    "test_dataset_fresh.py::test_loading_by_path_alone[installed]",
     "test_dataset_fresh.py::test_the_script_gives_the_rows_that_were_written",
     "test_dataset_fresh.py::test_the_script_reads_the_published_archive",
+    "test_dataset_fresh.py::test_the_working_directory_does_not_matter[repository]",
     "test_crosslingual.py::test_xquad_in_english_has_the_paragraphs_of_the_chinese_questions",
     "test_encode.py::test_a_killed_tokenizer_is_a_worker_that_died",
     "test_encode.py::test_processes_give_the_bits_that_a_thread_gives_and_are_kept",
     "test_examples.py::test_search_page",
     "test_examples.py::test_train_from_negatives",
+    "test_golden_models.py::test_outputs_of_models_are_as_they_were[train]",
     "test_gpu.py::test_every_step_runs_without_a_card",
+    "test_publish.py::test_a_release_is_one_commit_and_loads_everywhere",
     "test_publish.py::test_it_loads_on_datasets_36",
     "test_release.py::test_a_build_or_its_worker_is_killed_and_goes_on",
     "test_rerank.py::test_batches_and_processes_change_nothing",
     "test_reproduce.py::test_the_pool_is_trained_and_its_best_passages_go_to_people",
+    "test_small_vectors.py::test_chunks_of_another_size_and_two_processes_have_the_same_ranges_and_codes",
     "test_train.py::test_a_dual_encoder_learns_what_words_do_not_tell",
     "test_train.py::test_several_processes_have_the_losses_and_weights_of_one",
     "test_train.py::test_where_one_process_fails_all_end_with_its_line",

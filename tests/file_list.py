@@ -17,6 +17,7 @@ INTRODUCTION = """\
   `shared_data` is the folder of real data, for example DuReader's demo rows; its tests are skipped without the folder.
 - A test that runs longer than about ten seconds has the mark `slow`.
 - No test depends on the number of cores, the machine's load or the network. Servers run on loopback.
+- `PYTHONPATH=tests python -m pytest -p cpu_seconds` prints the processor time of files and tests.
 - `golden.json` and `golden_models.json` hold outputs that must stay, and `command_lines.json` every option.
 - `cpu_units/` simulates processors with and without bf16 units (`make test CPU_UNITS=bf16`).
 - The files `*-requirements.txt` pin the tools that `make test-tools` installs.

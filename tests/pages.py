@@ -16,7 +16,8 @@ from typing import NamedTuple
 from commands import ROOT, output, run
 
 README = [ROOT / "README.md", ROOT / "README.zh.md"]
-PAGES = [*README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+OTHER_PAGES = [ROOT / "CONTRIBUTING.md", ROOT / "AGENTS.md", ROOT / "CHANGELOG.md"]
+PAGES = [*README, *OTHER_PAGES, *sorted((ROOT / "docs").glob("*.md"))]
 TOOLS = sorted((ROOT / "docs" / "tools").glob("*.md"))
 VERBS = sorted((ROOT / "docs" / "verbs").glob("*.md"))
 NOT_RUN = re.compile(r"\(not run: .+\)")

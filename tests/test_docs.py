@@ -6,6 +6,7 @@ import runpy
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import datasets
 import numpy as np
@@ -82,7 +83,21 @@ def has_commands(page: Path) -> bool:
     return any(block.is_run for block in blocks(page))
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if has_commands(page)], ids=name_of)
+# Pages that `make test` runs. `make test-slow` runs the others, because they repeat verbs that other tests call.
+QUICK_PAGES = ("README.md", "README.zh.md", "evaluate.md", "load.md", "python.md")
+
+
+def page_parameters() -> list[Any]:
+    """Return the pages with commands."""
+    parameters = []
+    for page in PAGES:
+        if has_commands(page):
+            marks = [] if page.name in QUICK_PAGES else [pytest.mark.slow]
+            parameters.append(pytest.param(page, marks=marks, id=name_of(page)))
+    return parameters
+
+
+@pytest.mark.parametrize("page", page_parameters())
 @pytest.mark.usefixtures("working_folder")
 def test_the_blocks_of_a_page_run_and_print_what_is_shown(page: Path) -> None:
     names: dict[str, object] = {}

@@ -131,7 +131,7 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize("layout", EXPECTED)
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts=st.lists(TEXT, min_size=6, max_size=9, unique=True))
 @example(texts=TEXTS)
 @example(texts=NASTY)

@@ -18,7 +18,7 @@ from environments import small_disk
 
 from baselines.core.passages import PassageCache
 from builders.core import cache as verified
-from builders.core.cache import fault_once
+from builders.core.cache import cache_folder, fault_once
 from builders.core.errors import InputError, Unfinished
 from builders.core.files import new_file, temporary_folder, write_text
 from builders.core.folders import build_once, check_output, key_of, new_directory, replace_directory, work_beside
@@ -404,13 +404,26 @@ def test_without_a_writable_cache_a_process_looks_once(file: Path, tmp_path: Pat
     assert check.calls == 1
 
 
+def test_the_cache_is_in_the_folder_of_the_first_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/li")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/disk")
+    monkeypatch.setenv("DUREADER_RETRIEVAL_CACHE", "~/indexes")
+    assert cache_folder() == Path("/home/li/indexes")
+    monkeypatch.setenv("DUREADER_RETRIEVAL_CACHE", "")
+    assert cache_folder() == Path("/disk/dureader_retrieval")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    folder_by_system = {"linux": ".cache/dureader_retrieval", "darwin": "Library/Caches/dureader_retrieval"}
+    if sys.platform in folder_by_system:
+        assert cache_folder() == Path("/home/li", folder_by_system[sys.platform])
+
+
 def test_a_cache_that_cannot_be_written_is_named_by_the_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def make(folder: Path) -> None:
         (folder / "content").touch()
 
     with small_disk(tmp_path / "disk", mode="ro") as disk:
         monkeypatch.setenv("XDG_CACHE_HOME", str(disk))
-        message = f"^{disk}/dureader_retrieval/texts: .*; set XDG_CACHE_HOME to a folder"
+        message = f"^{disk}/dureader_retrieval/texts: .*; set DUREADER_RETRIEVAL_CACHE to a folder"
         with pytest.raises(InputError, match=message):
             PassageCache("texts").folder(None, {}, make)
         with pytest.raises(InputError, match=f"^{disk}: is not writable"):

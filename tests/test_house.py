@@ -1,6 +1,7 @@
 """The layers of CONTRIBUTING.md: which package may import which."""
 
 import ast
+import functools
 import importlib
 import operator
 import re
@@ -54,13 +55,16 @@ EXCEPTIONS = {
 }
 
 
-def imports(path: Path) -> Iterator[str]:
-    """Yield the full name of each module, or each name of a module, that a file imports."""
+@functools.cache
+def imports(path: Path) -> list[str]:
+    """Return the full name of each module, or each name of a module, that a file imports."""
+    imported_names = []
     for node in ast.walk(ast.parse(path.read_bytes())):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            imported_names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            imported_names += [f"{node.module}.{alias.name}" for alias in node.names]
+    return imported_names
 
 
 def modules_of(program: str) -> Iterator[Path]:

@@ -118,7 +118,7 @@ def reverse_lines(files: dict[str, str]) -> None:
             files[name] = "\n".join(reversed(text.splitlines()))
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     names=st.sets(st.sampled_from(sorted(BOTH)), min_size=1) | st.just(set(BOTH)),
     form=st.sampled_from(["folder", "w", "w:gz"]),

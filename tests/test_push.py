@@ -82,6 +82,12 @@ def test_only_files_of_the_checkpoint_are_pushed(hub: Hub, call: Command, checkp
     assert "model.py" in result.stderr
 
 
+def test_a_record_of_a_later_format_is_refused(checkpoint: Path) -> None:
+    set_in_record(checkpoint, format=2)
+    with pytest.raises(InputError, match=r"training\.json: format: expected one of 1, found 2"):
+        open_checkpoint(checkpoint)
+
+
 def test_an_unchanged_checkpoint_is_not_pushed_again(hub: Hub, call: Command, checkpoint: Path) -> None:
     push(call, checkpoint, "--create")
     uploads_before = list(hub.uploads)

@@ -149,5 +149,5 @@ def test_a_cache_that_cannot_be_written_is_one_error(
         return [[1.0, len(text)] for text in texts]
 
     for model in ("bm25", encode, write_dual(tmp_path / "model")):
-        with pytest.raises(InputError, match="set XDG_CACHE_HOME to a folder for the cache that can be written"):
+        with pytest.raises(InputError, match="set DUREADER_RETRIEVAL_CACHE to a folder that can be written"):
             evaluate(model, release)

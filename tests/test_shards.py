@@ -18,7 +18,7 @@ from builders.core import cache
 from builders.core.errors import InputError
 from builders.store.draft import draft_release
 from builders.store.layout import CONFIGS, MANIFEST, SETS, config_of
-from builders.store.loader_tables import generate_tables, replace_generated
+from builders.store.loader_tables import VERSION_LINES, generate_tables, replace_generated, replace_version
 from builders.store.manifest import write_manifest
 from builders.store.reader import Release, open_release
 from builders.store.runs import write_run
@@ -200,6 +200,12 @@ def test_the_generated_tables_are_up_to_date() -> None:
     for path, lines in generate_tables().items():
         text = path.read_text(encoding="utf-8")
         assert replace_generated(text, lines) == text, "run `python -m builders.store.loader_tables`"
+
+
+def test_the_version_of_the_loader_and_of_the_citation_is_that_of_the_project() -> None:
+    for path in VERSION_LINES:
+        text = path.read_text(encoding="utf-8")
+        assert replace_version(path, text) == text, "run `python -m builders.store.loader_tables`"
 
 
 @pytest.mark.parametrize("name", ["corpora", "news-corpus", "restrain-big-interpolation", "restrain-0K-extrapolation"])

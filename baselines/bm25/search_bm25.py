@@ -80,8 +80,8 @@ def search_bm25(
     found in the current folder or on PYTHONPATH. docs/bm25.md describes the function.
 
     The numba engine runs in this process. The elasticsearch engine needs a server. An index is reused for the same
-    corpus, analyzer and engine. The numba engine caches indexes in the folder dureader_retrieval/bm25 in
-    $XDG_CACHE_HOME or ~/.cache. On a server, the name of an index begins with dureader-retrieval-.
+    corpus, analyzer and engine. The numba engine caches indexes in the folder bm25 of the
+    user's cache (docs/stability.md). On a server, the name of an index begins with dureader-retrieval-.
 
     Args:
         out: run to write, gzipped if it ends in .gz. Without it, a call from Python writes nothing.

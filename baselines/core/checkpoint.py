@@ -35,6 +35,7 @@ _SUFFIXES = {".json", ".safetensors", ".txt", ".model", ".png", ".jinja"}
 _STATES = ("checkpoint-", "runs")  # folders of the trainer's checkpoints and of TensorBoard
 _AGAIN = "pull or convert the checkpoint again, or train it again (--again)"
 _HUB_NAME = re.compile(r"[\w.-]{1,96}(/[\w.-]{1,96})?")
+TRAINING_FORMAT: Literal[1] = 1  # of training.json; increase the number when earlier versions cannot read the file
 _LIBRARIES = ("torch", "transformers", "sentence-transformers", "accelerate", "tokenizers", "numpy", "pyarrow")
 
 
@@ -66,6 +67,7 @@ class _ConvertedFiles(Struct):
 class _Training(Struct):
     """The fields that are read from ``training.json``."""
 
+    format: Literal[1] = TRAINING_FORMAT  # development versions wrote no format
     about: _TrainingInputs | UnsetType = UNSET
     converted: _ConvertedFiles | UnsetType = UNSET
     builds: list[str] | None = None

@@ -58,7 +58,7 @@ def first_fault(folder: Path, files: Iterable[FileEntry]) -> str:
 class PassageCache:
     """A cache of folders. A folder's name is the hash of its key, which has everything that the content depends on.
 
-    The cache is the directory ``dureader_retrieval/NAME`` in ``$XDG_CACHE_HOME`` or ``~/.cache``.
+    The cache is the directory ``NAME`` in the user's cache folder (:func:`builders.core.cache.cache_folder`).
     """
 
     name: str

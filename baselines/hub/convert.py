@@ -48,7 +48,14 @@ def convert_checkpoint(
           --out build/official-de
         python -m baselines search --release DIR --split dev --model build/official-de --passages EMBEDDINGS --out RUN
     """
-    from baselines.core.checkpoint import RECIPE, TRAINING, WrittenCheckpoint, read_library_versions, write_json
+    from baselines.core.checkpoint import (
+        RECIPE,
+        TRAINING,
+        TRAINING_FORMAT,
+        WrittenCheckpoint,
+        read_library_versions,
+        write_json,
+    )
     from baselines.hub.model_card import finish_checkpoint
     from baselines.hub.paddle import read_official, write_model
     from builders.core.folders import check_output, replace_directory, work_beside
@@ -63,7 +70,8 @@ def convert_checkpoint(
         # The records of a trained checkpoint, as far as a converted checkpoint has them.
         write_json(work / RECIPE, {"name": name, "model": {"kind": official.kind}})
         converted = {"from": name, "sha256": official.sources}
-        write_json(work / TRAINING, {"converted": converted, "versions": read_library_versions()})
+        training = {"format": TRAINING_FORMAT, "converted": converted, "versions": read_library_versions()}
+        write_json(work / TRAINING, training)
         finish_checkpoint(work, directory.name)
         replace_directory(work, directory)
     return WrittenCheckpoint(out, Report(value={"checkpoint": str(out)}, text=str(out)))

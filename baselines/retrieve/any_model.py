@@ -102,8 +102,8 @@ def run_model(
     scores. RUN.manifest.json records the settings, their sources and the release's fingerprints. The last column of
     RUN has the model's name, its commit, and the first digits of a hash of everything that affects the run.
 
-    The index is cached, by default in $XDG_CACHE_HOME/dureader_retrieval/indexes. Another split of the same release
-    uses the same index. An interrupted command resumes when it is started again.
+    The index is cached, by default in the folder indexes of the user's cache (docs/stability.md). Another split of the
+    same release uses the same index. An interrupted command resumes when it is started again.
 
     With --over RUN, MODEL is the second stage of a search. MODEL scores only the --top-k best passages of each query
     in RUN, as `rerank` does, and may be a cross-encoder, too. The measures of both stages are printed.

@@ -180,7 +180,8 @@ def move_model(model: Any, device: str, dtype: str) -> Any:
     if dtype.startswith(OPENVINO):
         use_openvino(model.eval(), dtype.removeprefix(OPENVINO))
         return model
-    # Save the heads' weights in fp32 before the whole model is converted.
+    # Save the heads' weights in fp32 before the whole model is converted. With a head in bf16, a re-ranker of the demo
+    # had 639 ties among 687 scores, with a head in fp32 none.
     heads: list[nn.Module] = []
     if dtype != "fp32":
         heads = list(find_heads(model))

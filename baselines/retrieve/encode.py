@@ -94,7 +94,7 @@ def encode_texts(
     8,192 passages in equal distances (or of all passages), which are encoded first. docs/small_vectors.md has the
     effect on scores.
 
-    The passages are unpacked once into the folder dureader_retrieval/texts in $XDG_CACHE_HOME or ~/.cache.
+    The passages are unpacked once into the folder texts of the user's cache (docs/stability.md).
 
     Args:
         model: sentence-transformers model: hub name or folder; or name at the endpoint

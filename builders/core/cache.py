@@ -28,9 +28,21 @@ _CHECKSUM_CLAIM = "its SHA-256"
 
 
 def cache_folder() -> Path:
-    """Return the user's cache folder: ``$XDG_CACHE_HOME/dureader_retrieval`` or ``~/.cache/dureader_retrieval``."""
-    parent_folder = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(parent_folder) / "dureader_retrieval"
+    """Return the user's cache folder, which may not exist.
+
+    The folder is the first of these: ``$DUREADER_RETRIEVAL_CACHE``; ``$XDG_CACHE_HOME/dureader_retrieval``, on every
+    system; the system's folder for caches (Linux: ``~/.cache/dureader_retrieval``).
+    """
+    own_folder = os.environ.get("DUREADER_RETRIEVAL_CACHE")
+    if own_folder:
+        return Path(own_folder).expanduser()
+    parent_folder = os.environ.get("XDG_CACHE_HOME")
+    if parent_folder:
+        return Path(parent_folder) / "dureader_retrieval"
+    # Imported here, because a bare CUDA image may lack the library. There, a variable names the folder.
+    from platformdirs import user_cache_dir
+
+    return Path(user_cache_dir("dureader_retrieval", appauthor=False))
 
 
 def writable_cache(*names: str) -> Path:
@@ -47,7 +59,7 @@ def writable_cache(*names: str) -> Path:
     if not problem and not os.access(folder, os.W_OK | os.X_OK):
         problem = "is not writable"
     if problem:
-        raise InputError(f"{problem}; set XDG_CACHE_HOME to a folder for the cache that can be written", path=folder)
+        raise InputError(f"{problem}; set DUREADER_RETRIEVAL_CACHE to a folder that can be written", path=folder)
     return folder
 
 

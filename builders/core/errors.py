@@ -93,8 +93,8 @@ class Unfinished(InputError):
 # The extra "" stands for the project without extras. pandas comes with datasets, and tokenizers with transformers.
 EXTRAS = {
     "": "cyclopts datasets pandas",
-    "builders": "cloudpickle duckdb filelock huggingface_hub jieba jinja2 loky matplotlib msgspec numba numpy pyarrow "
-    "rensa rjieba scipy statsmodels tqdm yaml",
+    "builders": "cloudpickle duckdb filelock huggingface_hub jieba jinja2 loky matplotlib msgspec numba numpy "
+    "platformdirs pyarrow rensa rjieba scipy statsmodels tqdm yaml",
     "baselines": "faiss ir_measures pytrec_eval",
     "models": "accelerate sentence_transformers sklearn tokenizers torch transformers",
     "ray": "ray",

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from builders.core.version import VERSION
 from builders.store.layout import (
     ANSWERS,
     CONFIGS,
@@ -36,6 +37,11 @@ from builders.store.layout import (
 ROOT = Path(__file__).parents[2]
 BEGIN = "# Generated from builders/store/layout.py by `python -m builders.store.loader_tables`.\n"
 END = "# End of the generated lines.\n"
+# Files that cannot import the version, and the pattern of the line with it: the text before and after the version.
+VERSION_LINES = {
+    ROOT / "dureader_retrieval.py": r'^(__version__ = ")[^"]*(")',
+    ROOT / "CITATION.cff": r"^(version: )\S+()$",
+}
 # Parts of a config's name that stand for any number, with their patterns (:data:`.layout.CONFIGS`).
 _PATTERNS = {"SIZE": r"([1-9]\d*[KM]?)", "NUMBER": r"([1-9]\d*)"}
 _LONGEST_LINE = 120
@@ -60,6 +66,18 @@ def main() -> None:
     for file_path, lines in generate_tables().items():
         text = file_path.read_text(encoding="utf-8")
         file_path.write_text(replace_generated(text, lines), encoding="utf-8")
+    for file_path in VERSION_LINES:
+        text = file_path.read_text(encoding="utf-8")
+        file_path.write_text(replace_version(file_path, text), encoding="utf-8")
+
+
+def replace_version(file_path: Path, text: str) -> str:
+    """Return the text of a file of ``VERSION_LINES`` with the project's version."""
+    pattern = VERSION_LINES[file_path]
+    changed_text, match_count = re.subn(pattern, lambda match: match[1] + VERSION + match[2], text, flags=re.MULTILINE)
+    if match_count != 1:
+        raise ValueError(f"{file_path}: expected one line {pattern}, found {match_count}")
+    return changed_text
 
 
 def generate_tables() -> dict[Path, str]:

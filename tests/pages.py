@@ -16,7 +16,13 @@ from typing import NamedTuple
 from commands import ROOT, output, run
 
 README = [ROOT / "README.md", ROOT / "README.zh.md"]
-PAGES = [*README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    *README,
+    ROOT / "CONTRIBUTING.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs" / "zh").glob("*.md")),
+    *sorted((ROOT / "docs" / "api").glob("*.md")),
+]
 TOOLS = sorted((ROOT / "docs" / "tools").glob("*.md"))
 VERBS = sorted((ROOT / "docs" / "verbs").glob("*.md"))
 NOT_RUN = re.compile(r"\(not run: .+\)")

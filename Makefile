@@ -1,6 +1,7 @@
 # make demo: install; build, search, train and evaluate on the embedded sample (with RAW=path: on raw DuReader files)
 # make test: install; check style and types; run the quick tests
-# make test-slow: run the slow tests; kill every long command; damage 1,000 files for each reader (CASES=20000: 20,000 files)
+# make test-slow: build the documentation site; run the slow tests; kill every long command; damage 1,000 files for each reader (CASES=20000: 20,000 files)
+# make docs: build the documentation site into build/site; a dead link or an unknown name is an error
 # make test-space: serve the search page to a browser, 50 clients and an agent, in a separate environment (300 MB)
 # make test-tools: let other tools read releases and exports, and train on them (200 MB)
 # make gpu: check and measure the GPU code with $(PYTHON), not with .venv (with PARTS=train: run trainings)
@@ -21,7 +22,7 @@ define install
 $(BIN)/python -m pip install --quiet --no-compile -c constraints.txt $(1)
 $(BIN)/python -m compileall -qq -j 0 -x '/tests?/' .venv/lib || true
 endef
-.PHONY: demo test test-slow types pytest test-space test-tools gpu setup setup-test clean
+.PHONY: demo test test-slow types pytest docs test-space test-tools gpu setup setup-test setup-docs clean
 
 # The file .venv/installed is written last, so that an interrupted installation runs again.
 .venv/installed: pyproject.toml constraints.txt
@@ -35,8 +36,13 @@ endef
 	$(call install,-e . --group dev)
 	@touch $@
 
+.venv/installed-docs: .venv/installed
+	$(call install,-e . --group docs)
+	@touch $@
+
 setup: .venv/installed
 setup-test: .venv/installed-test
+setup-docs: .venv/installed-docs
 
 demo: setup
 	$(BIN)/python -m builders release --quiet --raw "$(RAW)" --out "$(OUT)"
@@ -59,7 +65,11 @@ types:
 pytest:
 	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "not slow"
 
-test-slow: setup-test
+# The variable turns off an advertisement of the theme's successor, which cannot run the hooks of mkdocs.yml.
+docs: setup-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+
+test-slow: setup-test docs
 	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m slow --ignore tests/fuzz
 	FUZZ_CASES=$(CASES) $(BIN)/python -m pytest -n auto tests/fuzz
 

@@ -1,8 +1,8 @@
 """Hooks of the documentation site, which MkDocs calls while ``make docs`` builds the pages.
 
 The pages in docs/ can also be read on a code host, where links lead to any file of the repository. The site has no
-address of a repository, so a file outside docs/ that a page links to becomes a page of the site: Markdown as it is, other
-text as code. Notebooks become pages with their stored outputs.
+address of a repository. So a file outside docs/ that a page links to becomes a page of the site: Markdown as it is,
+other text as code. Notebooks become pages with their stored outputs.
 """
 
 import posixpath
@@ -32,7 +32,12 @@ CHINESE = {
 # A link: the text's closing bracket, the path and the anchor. Images are links, too.
 LINK = re.compile(r"\]\(([^)#\s]+)((?:#[^)\s]*)?)\)")
 FENCE = re.compile(r"^(```+)(\w*)[^\n]*\n(.*?)^\1[ \t]*$", re.MULTILINE | re.DOTALL)
-LONG_OUTPUT = 100  # characters: wider outputs of a notebook cannot be read on a phone
+# Weight of a page in the search: questions first, code and pages for developers last.
+FAQ_BOOST = 2
+OUTSIDE_BOOST = 0.5
+CHINESE_LINE_END = re.compile(r"(?<=[\u3000-\u9fff\uff00-\uffef])\n *(?=[\u3000-\u9fff\uff00-\uffef])")
+# Links to other languages in a page's head. The theme would look for a site of its own behind each of them.
+ALTERNATE = re.compile(r'<link rel="?alternate"? [^>]*>')
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -61,7 +66,9 @@ def _replace_entry(entry: Any, old: str, new: Any) -> Any:
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add a page for each notebook, and for each file outside docs/ that a page links to."""
-    waiting: list[tuple[str, str]] = []  # path in the repository, and Markdown, of pages whose links are not followed yet
+    waiting: list[
+        tuple[str, str]
+    ] = []  # path in the repository, and Markdown, of pages whose links are not followed yet
     for file in list(files):
         if file.src_uri.endswith(".ipynb"):
             notebook_markdown = convert_notebook(ROOT / "docs" / file.src_uri)
@@ -74,7 +81,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         repository_path, markdown = waiting.pop()
         for target in linked_paths(repository_path, markdown):
             page_uri = site_uri(target)
-            if target.startswith("docs/") or files.get_file_from_path(page_uri) or not (ROOT / target).is_file():
+            if target.startswith(("docs/", "..")) or files.get_file_from_path(page_uri) or not (ROOT / target).is_file():
                 continue
             page_markdown = page_of_file(target)
             files.append(File.generated(config, page_uri, content=page_markdown))
@@ -83,10 +90,20 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Let links lead to pages of the site, and remove the notes ``(not run: ...)`` of code blocks."""
-    return change_outside_code(
-        FENCE.sub(r"\1\2\n\3\1", markdown), lambda text: LINK.sub(lambda link: _site_link(link, page), text)
-    )
+    """Let links lead to pages of the site, and remove the notes ``(not run: ...)`` of code blocks.
+
+    Lines of Chinese are joined, because a browser would show a space at the end of each line.
+    """
+
+    if page.file.src_uri == "faq.md":
+        page.meta["search"] = {"boost": FAQ_BOOST}
+    elif not _repository_path(page.file.src_uri).startswith("docs/"):
+        page.meta["search"] = {"boost": OUTSIDE_BOOST}
+
+    def change_text(text: str) -> str:
+        return CHINESE_LINE_END.sub("", LINK.sub(lambda link: _site_link(link, page), text))
+
+    return change_outside_code(FENCE.sub(r"\1\2\n\3\1", markdown), change_text)
 
 
 def on_page_context(context: dict[str, Any], page: Page, config: MkDocsConfig, **_: Any) -> dict[str, Any]:
@@ -98,6 +115,11 @@ def on_page_context(context: dict[str, Any], page: Page, config: MkDocsConfig, *
     for alternate, target in zip(config.extra["alternate"], (english, chinese), strict=True):
         alternate["link"] = _page_url(target)
     return context
+
+
+def on_post_page(output: str, **_: Any) -> str:
+    """Remove the links to other languages from the page's head. The language switch has them."""
+    return ALTERNATE.sub("", output)
 
 
 def convert_notebook(path: Path) -> str:

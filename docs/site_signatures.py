@@ -16,9 +16,9 @@ import griffe
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from builders.core.docstrings import read_help  # noqa: E402
-from builders.core.help import option_help  # noqa: E402
-from builders.core.verbs import verb_spec  # noqa: E402
+from builders.core.docstrings import read_help
+from builders.core.help import option_help
+from builders.core.verbs import verb_spec
 
 # Decorators of functions whose signature has plain types at run time.
 CHECKED = re.compile(r"(verb|with_options_of)\(")

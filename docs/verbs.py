@@ -63,8 +63,8 @@ def index(folder: str = "docs/verbs") -> str:
 def index_page() -> str:
     """Return docs/verbs.md, the list of verbs on the documentation site."""
     introduction = (
-        "Each verb is a command and a Python function with the same options. `dureader-retrieval VERB --help` prints the\n"
-        "page of a verb. The functions are listed in [baselines](api/baselines.md) and [builders](api/builders.md).\n"
+        "Each verb is a command and a Python function with the same options. `dureader-retrieval VERB --help` prints\n"
+        "the page of a verb. [baselines](api/baselines.md) and [builders](api/builders.md) list the functions.\n"
     )
     return f"# Verbs\n\n{introduction}\n{index('verbs')}"
 

@@ -156,7 +156,7 @@ def test_every_requirement_of_an_extra_has_a_version_in_the_constraints() -> Non
     constraints = (ROOT / "constraints.txt").read_text(encoding="utf-8")
     pinned = {name.lower() for name in re.findall(r"^([\w.-]+)==", constraints, re.MULTILINE)}
     extras = PROJECT["project"]["optional-dependencies"]
-    requirements_by_extra = extras | {"dev": PROJECT["dependency-groups"]["dev"]}
+    requirements_by_extra = extras | PROJECT["dependency-groups"]
     for extra, requirements in requirements_by_extra.items():
         # An extra may include other extras of this project.
         for included in re.findall(r"^dureader-retrieval\[(.+)\]", "\n".join(requirements), re.MULTILINE):

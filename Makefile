@@ -67,7 +67,7 @@ pytest:
 
 # The variable turns off an advertisement of the theme's successor, which cannot run the hooks of mkdocs.yml.
 docs: setup-docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 test-slow: setup-test docs
 	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m slow --ignore tests/fuzz

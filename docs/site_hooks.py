@@ -14,7 +14,7 @@ from typing import Any
 import nbconvert
 import nbformat
 from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure.files import File, Files
+from mkdocs.structure.files import File, Files, InclusionLevel
 from mkdocs.structure.pages import Page
 from pygments.lexers import get_lexer_for_filename
 from pygments.util import ClassNotFound
@@ -66,9 +66,8 @@ def _replace_entry(entry: Any, old: str, new: Any) -> Any:
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add a page for each notebook, and for each file outside docs/ that a page links to."""
-    waiting: list[
-        tuple[str, str]
-    ] = []  # path in the repository, and Markdown, of pages whose links are not followed yet
+    # Pages whose links are not followed yet: path in the repository, and Markdown.
+    waiting: list[tuple[str, str]] = []
     for file in list(files):
         if file.src_uri.endswith(".ipynb"):
             notebook_markdown = convert_notebook(ROOT / "docs" / file.src_uri)
@@ -81,10 +80,13 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         repository_path, markdown = waiting.pop()
         for target in linked_paths(repository_path, markdown):
             page_uri = site_uri(target)
-            if target.startswith(("docs/", "..")) or files.get_file_from_path(page_uri) or not (ROOT / target).is_file():
+            is_outside = not target.startswith(("docs/", "../")) and (ROOT / target).is_file()
+            if not is_outside or files.get_file_from_path(page_uri):
                 continue
             page_markdown = page_of_file(target)
-            files.append(File.generated(config, page_uri, content=page_markdown))
+            page = File.generated(config, page_uri, content=page_markdown)
+            page.inclusion = InclusionLevel.NOT_IN_NAV  # the navigation may name it, but need not
+            files.append(page)
             waiting.append((target, page_markdown))
     return files
 
@@ -94,7 +96,6 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 
     Lines of Chinese are joined, because a browser would show a space at the end of each line.
     """
-
     if page.file.src_uri == "faq.md":
         page.meta["search"] = {"boost": FAQ_BOOST}
     elif not _repository_path(page.file.src_uri).startswith("docs/"):

@@ -19,7 +19,7 @@ VALID = "# Start\n\n[Measures](more.md#measures), [a file](../code.toml), `æ£€ç´
 def build_site(folder: Path) -> "subprocess.CompletedProcess[str]":
     """Build the site of a project's folder as `make docs` does."""
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(ROOT)}
-    words = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict"]
+    words = [sys.executable, "-m", "mkdocs", "build", "--strict"]
     return subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 

@@ -124,10 +124,11 @@ def on_post_page(output: str, **_: Any) -> str:
 
 
 def convert_notebook(path: Path) -> str:
-    """Return a notebook with its stored outputs as Markdown."""
+    """Return a notebook with its stored outputs as Markdown. Data frames get the theme's style of tables."""
     notebook = nbformat.read(path, as_version=4)
     markdown, _ = nbconvert.MarkdownExporter().from_notebook_node(notebook)
-    return re.sub(r"<style scoped>.*?</style>\n", "", markdown, flags=re.DOTALL)
+    markdown = re.sub(r"<style scoped>.*?</style>\n", "", markdown, flags=re.DOTALL)
+    return markdown.replace('<table border="1" class="dataframe">', "<table>")
 
 
 def page_of_file(repository_path: str) -> str:

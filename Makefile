@@ -1,6 +1,7 @@
 # make demo: install; build, search, train and evaluate on the embedded sample (with RAW=path: on raw DuReader files)
 # make test: install; check style and types; run the quick tests
-# make test-slow: run the slow tests; kill every long command; damage 1,000 files for each reader (CASES=20000: 20,000 files)
+# make test-slow: build the documentation site; run the slow tests; kill every long command; damage 1,000 files for each reader (CASES=20000: 20,000 files)
+# make docs: build the documentation site into build/site; a dead link or an unknown name is an error
 # make test-space: serve the search page to a browser, 50 clients and an agent, in a separate environment (300 MB)
 # make test-tools: let other tools read releases and exports, and train on them (200 MB)
 # make test-lowest, make test-newest: run the quick tests with the lowest and newest allowed versions (2 GB in .venvs;
@@ -32,7 +33,7 @@ endef
 EXTRAS := elasticsearch judge models opencc ray stress
 TORCH ?=
 PYTEST := -m pytest -n auto --dist loadfile --no-loadscope-reorder
-.PHONY: demo test test-slow types pytest test-space test-tools test-lowest test-newest release gpu setup setup-test clean
+.PHONY: demo test test-slow types pytest docs test-space test-tools test-lowest test-newest release gpu setup setup-test setup-docs clean
 
 # The file .venv/installed is written last, so that an interrupted installation runs again.
 .venv/installed: pyproject.toml constraints.txt
@@ -46,8 +47,13 @@ PYTEST := -m pytest -n auto --dist loadfile --no-loadscope-reorder
 	$(call install,-e . --group dev)
 	@touch $@
 
+.venv/installed-docs: .venv/installed
+	$(call install,-e . --group docs)
+	@touch $@
+
 setup: .venv/installed
 setup-test: .venv/installed-test
+setup-docs: .venv/installed-docs
 
 demo: setup
 	$(BIN)/python -m builders release --quiet --raw "$(RAW)" --out "$(OUT)"
@@ -70,7 +76,11 @@ types:
 pytest:
 	$(BIN)/python $(PYTEST) -m "not slow"
 
-test-slow: setup-test
+# The variable turns off an advertisement of the theme's successor, which cannot run the hooks of mkdocs.yml.
+docs: setup-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+test-slow: setup-test docs
 	$(BIN)/python $(PYTEST) -m slow --ignore tests/fuzz
 	FUZZ_CASES=$(CASES) $(BIN)/python -m pytest -n auto tests/fuzz
 

@@ -1,4 +1,4 @@
-"""Write a page in docs/verbs/ for each verb from its ``--help``, and the table of verbs in README.md.
+"""Write a page in docs/verbs/ for each verb from its ``--help``, and the table of verbs in README.md and docs/verbs.md.
 
     python docs/verbs.py
 
@@ -52,12 +52,21 @@ def pages() -> dict[str, str]:
     return texts
 
 
-def index() -> str:
-    """Return the table of verbs for README.md, with a link to each page."""
+def index(folder: str = "docs/verbs") -> str:
+    """Return the table of verbs, with a link to each page. ``folder``: the pages' folder, as README.md sees it."""
     lines = ["| verb | what it does |", "|---|---|"]
     for program, verb, target in verbs():
-        lines.append(f"| [`{program} {verb}`](docs/verbs/{program}-{verb}.md) | {verb_summary(target)} |")
+        lines.append(f"| [`{program} {verb}`]({folder}/{program}-{verb}.md) | {verb_summary(target)} |")
     return "".join(f"{line}\n" for line in lines)
+
+
+def index_page() -> str:
+    """Return docs/verbs.md, the list of verbs on the documentation site."""
+    introduction = (
+        "Each verb is a command and a Python function with the same options. `dureader-retrieval VERB --help` prints\n"
+        "the page of a verb. [baselines](api/baselines.md) and [builders](api/builders.md) list the functions.\n"
+    )
+    return f"# Verbs\n\n{introduction}\n{index('verbs')}"
 
 
 def main() -> None:
@@ -67,6 +76,7 @@ def main() -> None:
         old_page.unlink()
     for name, text in pages().items():
         (folder / name).write_text(text, encoding="utf-8")
+    (DOCS / "verbs.md").write_text(index_page(), encoding="utf-8")
     readme = DOCS.parent / "README.md"
     readme.write_text(INDEX.sub(lambda _: index(), readme.read_text(encoding="utf-8")), encoding="utf-8")
 

@@ -17,7 +17,13 @@ from commands import ROOT, output, run
 
 README = [ROOT / "README.md", ROOT / "README.zh.md"]
 OTHER_PAGES = [ROOT / "CONTRIBUTING.md", ROOT / "AGENTS.md", ROOT / "CHANGELOG.md"]
-PAGES = [*README, *OTHER_PAGES, *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    *README,
+    *OTHER_PAGES,
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs" / "zh").glob("*.md")),
+    *sorted((ROOT / "docs" / "api").glob("*.md")),
+]
 TOOLS = sorted((ROOT / "docs" / "tools").glob("*.md"))
 VERBS = sorted((ROOT / "docs" / "verbs").glob("*.md"))
 NOT_RUN = re.compile(r"\(not run: .+\)")

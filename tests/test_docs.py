@@ -1,5 +1,6 @@
 """README and docs/: commands run, outputs are as shown, and links work."""
 
+import importlib
 import json
 import re
 import runpy
@@ -112,18 +113,6 @@ def test_the_blocks_of_a_page_run_and_print_what_is_shown(page: Path) -> None:
         stdout = None
 
 
-@pytest.mark.usefixtures("working_folder")
-def test_the_notebook_runs_and_prints_what_it_shows() -> None:
-    names: dict[str, object] = {}
-    notebook = json.loads((ROOT / "docs/own_model.ipynb").read_text(encoding="utf-8"))
-    for cell in notebook["cells"]:
-        if cell["cell_type"] == "code":
-            expected_stdout = ""
-            for output in cell["outputs"]:
-                expected_stdout += "".join(output.get("text", []))
-            assert python("".join(cell["source"]), names) == expected_stdout
-
-
 def test_a_block_that_is_not_run_says_why() -> None:
     for page in PAGES:
         for block in blocks(page):
@@ -152,6 +141,33 @@ def test_links_lead_to_files_that_are_there(page: Path) -> None:
 
 def test_the_page_of_a_verb_is_what_its_help_says() -> None:
     assert {path.name: path.read_text(encoding="utf-8") for path in VERBS} == GENERATOR["pages"]()
+    assert (ROOT / "docs/verbs.md").read_text(encoding="utf-8") == GENERATOR["index_page"]()
+
+
+def test_the_list_of_pages_names_every_page_and_notebook() -> None:
+    docs = ROOT / "docs"
+    pages = {path.relative_to(docs).as_posix() for pattern in ("*.md", "*/*.ipynb") for path in docs.glob(pattern)}
+    page_list = (docs / "README.md").read_text(encoding="utf-8")
+    assert pages - {"README.md"} <= set(re.findall(r"\]\(([^)#]+)\)", page_list))
+
+
+@pytest.mark.parametrize(
+    ("front_page", "readme"), [("docs/index.md", "README.md"), ("docs/zh/index.md", "README.zh.md")]
+)
+def test_the_front_page_of_the_site_says_what_the_readme_says(front_page: str, readme: str) -> None:
+    """The description and the code blocks are in both, so that one change is made in both."""
+    readme_text = (ROOT / readme).read_text(encoding="utf-8")
+    description = (ROOT / front_page).read_text(encoding="utf-8").split("\n\n")[1]
+    assert description in readme_text
+    for block in blocks(ROOT / front_page):
+        assert block.text in readme_text
+
+
+@pytest.mark.parametrize("package", ["baselines", "builders"])
+def test_the_page_of_a_package_has_every_public_name(package: str) -> None:
+    page = (ROOT / "docs" / "api" / f"{package}.md").read_text(encoding="utf-8")
+    names = re.findall(rf"^::: {package}\.(\w+)$", page, re.MULTILINE)
+    assert sorted(["__version__", *names]) == sorted(importlib.import_module(package).__all__)
 
 
 def test_the_readmes_name_every_page_and_have_at_most_180_lines() -> None:

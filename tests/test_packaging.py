@@ -159,7 +159,7 @@ def test_every_requirement_of_an_extra_has_a_version_in_the_constraints() -> Non
     groups = PROJECT["dependency-groups"]
     # A group may include other groups, which are tables.
     own_requirements = [requirement for requirement in groups["dev"] if isinstance(requirement, str)]
-    requirements_by_extra = extras | {"dev": own_requirements, "checks": groups["checks"]}
+    requirements_by_extra = extras | {"dev": own_requirements, "checks": groups["checks"], "docs": groups["docs"]}
     for extra, requirements in requirements_by_extra.items():
         # An extra may include other extras of this project.
         for included in re.findall(r"^dureader-retrieval\[(.+)\]", "\n".join(requirements), re.MULTILINE):

@@ -39,5 +39,7 @@ def open_database(
             "temp_directory": str(spill_parent / spill_path.name),
         }
         connection = open_resources.enter_context(duckdb.connect(database_name, config=config))
-        connection.execute("SET enable_progress_bar = false")
+        # In a notebook without ipywidgets, bars are off, and DuckDB refuses to change the setting.
+        if connection.execute("SELECT current_setting('enable_progress_bar')").fetchall() != [(False,)]:
+            connection.execute("SET enable_progress_bar = false")
         yield connection

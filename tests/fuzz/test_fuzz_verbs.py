@@ -61,7 +61,7 @@ VERBS = {
     "mine": "baselines mine --release {here}/release --run {here}/train.run --out {here}/out",
     "evaluate": "baselines evaluate --release {here}/release {here}/dev.run",
     "evaluate --answers": "baselines evaluate --release {here}/release --answers --by question_type {here}/dev.run",
-    "evaluate --budget": "baselines evaluate --release {here}/release --answers --budget 16 64 {here}/dev.run",
+    "evaluate --budget": "baselines evaluate {here}/dev.run --release {here}/release --answers --budget 16 64",
     "compare": "baselines compare --release {here}/release {here}/dev.run {here}/other.run --format json",
     "compare --stress": "baselines compare --release {here}/release --stress {here}/dev.run {here}/repeat.run"
     " --resamples 99 --format json",

@@ -30,6 +30,8 @@ A passage with only "the" and "of" scores at most 7, so the postings of "retriev
 10. If "retrieval" adds 4 to a passage, the other terms can still lift the score to 4 + 7. "of" is looked up first, by
 binary search. If the passage lacks "of", "the" is not looked up, because 4 + 2 is below 10.
 
+Thresholds are guessed from a sample of the chunks, and verified (:func:`_search_query`).
+
 Contributions are integers, because the weights of a query are scaled to a sum of 2 ** 30. Sums therefore do not depend
 on the order of addition, and ties are exact.
 """

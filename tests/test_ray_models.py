@@ -34,8 +34,8 @@ from builders.store.runs import write_run
 ray = pytest.importorskip("ray", reason="Ray is not installed (extra ray)")
 OTHERS = [first + second for first, second in itertools.product(TEXTS, TEXTS)]
 CORPUS = [*TEXTS, *OTHERS]
-CHUNKS = 14  # number of chunks of 5 passages of the corpus, at most
-ROWS_PER_CHUNK = 5
+CHUNKS = 14  # files of the 42 passages
+ROWS_PER_CHUNK = 3
 TIMED = ("throughput", "query_latency")  # entries of a run's manifest that differ between two calls
 
 

@@ -135,7 +135,7 @@ VERBS = [
         baselines(
             "train de-bm25-neg-scratch --release release --negatives negatives.jsonl.gz --start dual --device cpu "
             "--cache cache --set train.max_steps=2 --set train.batch=32 --set train.evaluations=0 --set train.saves=0 "
-            "--out model"
+            "--set model.similarity= --set model.pooling= --out model"
         ),
     ),
     MeasuredVerb("publish --dry-run", builders("publish --release release --repo a/b --dry-run")),

@@ -158,7 +158,9 @@ def test_prompts_travel_from_the_training_to_search_and_hub(world: Path, hub: Hu
     for question in QUESTIONS["dev"]:
         scores = dict(zip(IDS, passage_vectors @ model.encode(["问：" + question], prompt="")[0], strict=True))
         hits = dict(read_run(tmp_path / "dev.run").hits[md5(question)])
-        assert hits == pytest.approx({passage_id: scores[passage_id] for passage_id in hits}, abs=2e-3)
+        assert hits == pytest.approx(
+            {passage_id: scores[passage_id] for passage_id in hits}, rel=1e-3
+        )  # stored in 16 bits
 
     # push and pull
     pushed = ["push", "--model", out, "--repo", "org/distilled", "--create"]

@@ -1,5 +1,6 @@
 """The verb `mine`: sample hard negatives from a run."""
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -171,8 +172,9 @@ def mine_negatives(
         if unlabelled is not None:
             inputs["queries_file"] = unlabelled.as_input()
         options = option_values(arguments, inputs, UNCHANGING)
-        # The record has whether the file is written, but no local path.
-        options["hidden_positives"] = hidden_positives is not None
+        # The record has no local path, but another file of hidden positives must be written.
+        if hidden_positives is not None:
+            options["hidden_positives"] = os.path.relpath(hidden_positives, out.parent)
         options["device"] = device_kind(device)
         call = VerbCall("mine", RESULT_VERSION, options, inputs)
     finished = find_finished(out, call, again=again)

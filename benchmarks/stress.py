@@ -47,6 +47,8 @@ MEASURES = ("MRR@10", "recall@50")
 TITLES = {"MRR@10": "MRR@10", "recall@50": "Recall@50"}
 ENCODER_OPTIONS = ("family", "query_prompt", "passage_prompt", "max_length", "backend", "dtype")
 SECOND_STAGE_PASSAGES = 10  # of BM25, which the encoder re-ranks
+RESAMPLES = 99  # few, because the tables and the picture show the t-test alone
+DARKEST = 35  # points of a drop that is black in the picture
 FEW_QUESTIONS = 20  # kinds with fewer questions are grey in the picture
 Figures = dict[str, Any]
 
@@ -126,7 +128,7 @@ def measure_release(title: str, release_path: Path, split: str, folder: Path, sy
     for system, run_path in search_systems(release_path, split, questions_path, folder, systems).items():
         parts = split_run(run_path, ids_by_set)
         report = compare_runs(
-            parts, release=release_path, split=split, stress=True, measure=MEASURES, resamples=999, changed=0
+            parts, release=release_path, split=split, stress=True, measure=MEASURES, resamples=RESAMPLES, changed=0
         )
         results[system] = {"means": report.value["means"], "measures": report.value["measures"]}
     return {
@@ -191,10 +193,10 @@ def draw_picture(collections: Sequence[Figures], path: Path) -> None:
         drops = []
         for rows in rows_by_system.values():
             drops.append([-100 * row["difference"] for row in rows.values()])
-        image = panel.imshow(drops, cmap="Greys", vmin=0, vmax=50, aspect="auto")
+        panel.imshow(drops, cmap="Greys", vmin=0, vmax=DARKEST, aspect="auto")
         for y, rows in enumerate(rows_by_system.values()):
             for x, row in enumerate(rows.values()):
-                is_dark = drops[y][x] > image.norm.vmax / 2
+                is_dark = drops[y][x] > DARKEST / 2
                 colour = "white" if is_dark else "0.6" if row["queries"] < FEW_QUESTIONS else "black"
                 weight = "bold" if row["told_apart"] else "normal"
                 text = f"{-drops[y][x]:+.1f}" if row["deviation"] else "0"

@@ -8,7 +8,6 @@ The program prints MRR@10 of BM25 with and without pinyin. docs/stress.md has sc
 """
 
 import argparse
-import functools
 import re
 
 from pypinyin import lazy_pinyin
@@ -19,7 +18,6 @@ from baselines.bm25.tokens import Analyzer
 _CHINESE_WORD = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]{2,}")
 
 
-@functools.cache
 def sound_of(word: str) -> str:
     """Return a word's pinyin as people type it, without tones and blanks."""
     return "".join(lazy_pinyin(word))

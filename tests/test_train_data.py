@@ -37,8 +37,8 @@ class Apart:
     def __len__(self) -> int:
         return self.count
 
-    def apart(self, row: int) -> tuple[int]:
-        return (row // self.group,)
+    def distinct_values(self, index: int) -> tuple[int]:
+        return (index // self.group,)
 
 
 @settings(max_examples=150)
@@ -183,6 +183,10 @@ def test_rows_with_a_common_query_or_passage_stay_apart(
             pairs_with_common_text.add((earlier, later))
     # (1, 2) and (1, 3): the negative of row 1 is the positive of rows 2 and 3.
     assert pairs_with_common_text == {(0, 1), (2, 3), (1, 2), (1, 3)}
+    # The batches of a training obey the rule wherever they can: (0, 2) and (0, 3) are the only allowed batches of two.
+    for seed in range(10):
+        first_batch = next(iter(TrainingBatches(rows, 2, 1, seed)))
+        assert tuple(sorted(first_batch)) not in pairs_with_common_text
 
 
 def test_negatives_of_the_release_are_those_of_the_official_training_files(tmp_path: Path) -> None:

@@ -661,7 +661,7 @@ def _search_query(weights, list_ranges, index, buffers, chunk_size, passage_coun
     """
     chunk_count = (passage_count + chunk_size - 1) // chunk_size
     term_lists = _find_lists(list_ranges, index.chunks, chunk_count)
-    posting_count = 0
+    posting_count = np.int64(0)
     for term in range(len(weights)):
         posting_count += np.int64(index.starts[list_ranges[term, 1]]) - np.int64(index.starts[list_ranges[term, 0]])
     chunk_order = _order_chunks(chunk_count)

@@ -242,6 +242,8 @@ def mine_negatives(
                 denoising_limits = denoising.DenoisingLimits(
                     limits.limit([]), positive_score, score_all=hidden_positives is not None or query_texts is not None
                 )
+                # A model on the hub has its repository's name.
+                model_name = name_of_folder(Path(model)) if Path(model).is_dir() else model
                 model_hashes = dict(model_input(model, revision).hashes)
                 labelled = denoising.denoise_candidates(candidates, texts, scorer, denoising_limits, work_folder)
                 with contextlib.closing(labelled):
@@ -251,8 +253,8 @@ def mine_negatives(
                         query_count=len(qrels.positives),
                         labels_out=hidden_positives,
                         query_texts=query_texts,
-                        model_name=name_of_folder(model),
-                        manifest=denoising.describe_labels(name_of_folder(model), model_hashes, denoising_limits),
+                        model_name=model_name,
+                        manifest=denoising.describe_labels(model_name, model_hashes, denoising_limits),
                     )
                 files = denoising.written_files(out, hidden_positives, has_labels=query_texts is not None)
             else:

@@ -340,7 +340,8 @@ def distillation_loss(recipe: Recipe, model: SentenceTransformer) -> Any:
     assert recipe.distil is not None
 
     def scaled_scores(query_vectors: Tensor, passage_vectors: Tensor) -> Tensor:
-        return recipe.train.scale * pairwise_dot_score(query_vectors, passage_vectors)
+        scores: Tensor = recipe.train.scale * pairwise_dot_score(query_vectors, passage_vectors)
+        return scores
 
     if recipe.distil.loss == "kl":
         return DistillKLDivLoss(model, similarity_fct=scaled_scores)

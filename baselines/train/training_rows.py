@@ -6,7 +6,7 @@ Passage texts are read batch by batch from memory-mapped files (:mod:`baselines.
 import itertools
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from torch.utils.data import Dataset, Sampler
@@ -127,6 +127,13 @@ class PassageTextRows(_Rows):
         return {"text": text, "visit": index}
 
 
+@runtime_checkable
+class RowsOfDistinctValues(Protocol):
+    """Rows of which some must not be in the same batch: rows with a common value, for example :class:`DualRows`."""
+
+    def distinct_values(self, index: int) -> Sequence[int]: ...
+
+
 class TrainingBatches(Sampler[list[int]]):
     """The batches of one process for the whole training. The order of the batches depends only on the seed.
 
@@ -170,9 +177,8 @@ class TrainingBatches(Sampler[list[int]]):
         """Yield the whole batches of endless epochs."""
         for epoch in itertools.count():
             order = np.random.default_rng([self._seed, epoch]).permutation(len(self.rows))
-            shared_values = getattr(self.rows, "apart", None)
-            if shared_values:
-                yield from _cut_apart(order.tolist(), self.batch, shared_values)
+            if isinstance(self.rows, RowsOfDistinctValues):
+                yield from _cut_apart(order.tolist(), self.batch, self.rows.distinct_values)
             else:
                 used_rows = order[: self.steps_per_epoch * self.batch]
                 for batch in used_rows.reshape(-1, self.batch):

@@ -127,12 +127,15 @@ def expected_summaries(rows: Rows, set_name: str, split: str) -> dict[str, Any] 
 
 
 def assert_shows(summaries: dict[str, Any], rows: Rows, problem: str) -> None:
-    """Every id gives its part of the rows. An id without rows gives an error with the words ``problem``."""
+    """Every id gives its part of the rows. An id without rows gives an error with the words ``problem``.
+
+    {split} in the words stands for the id's split.
+    """
     assert sorted(summaries) == sorted(IDS)
     for dataset_id, (set_name, split) in IDS.items():
         expected = expected_summaries(rows, set_name, split)
         if expected is None:
-            assert problem in summaries[dataset_id]
+            assert problem.format(split=split) in summaries[dataset_id]
         else:
             assert summaries[dataset_id] == expected, dataset_id
 
@@ -163,7 +166,7 @@ def test_every_id_gives_the_rows_of_a_directory_a_hub_and_the_archive(
         call = f"look_at_all({str(release)!r}, 'org/name', '')"
         from_directory, from_hub, from_archive = look(peers, modules_folder, variables, call)
         assert len(server.requests) == 1
-    assert_shows(from_directory, ROWS, "has no test queries; it has queries of train, dev")
+    assert_shows(from_directory, ROWS, "has no {split} queries; it has queries of ")
     assert json.dumps(from_hub) == json.dumps(from_directory).replace(str(release), "org/name")
     assert_shows(from_archive, rows_of_archive(), "the published archive lacks")
     # Only the manifest and the folders of sets are downloaded from the hub.

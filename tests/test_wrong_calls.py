@@ -101,7 +101,7 @@ USAGE: list[tuple[str, tuple[str, ...]]] = [
     ("baselines bm25 --release R --out O --ca-certs FILE", ("--ca-certs needs --engine elasticsearch",)),
     (
         "baselines mine --release R --run N --out O --cross-encoder M",
-        ("--cross-encoder and --bi-encoder need --margin, --relative-margin or --max-score",),
+        ("--cross-encoder and --bi-encoder need --denoise, --margin, --relative-margin or --max-score",),
     ),
     (
         "baselines mine --release R --run N --out O --revision main",

@@ -25,7 +25,7 @@ from baselines.bm25.engine_numba import FILES, NumbaIndex
 from baselines.bm25.engine_numba import write_index as write_postings
 from baselines.bm25.tokens import STOP_WORDS, Analyzer
 from baselines.bm25.tokens import WORDS as BY_WORDS
-from baselines.bm25.tune import descend_by_coordinate
+from baselines.bm25.tune import climb_by_coordinate
 from builders.core.files import sha256_of
 from builders.core.words import segmenter_version
 from builders.store.reader import open_release
@@ -361,11 +361,11 @@ def test_values_are_moved_one_at_a_time_until_neither_gets_better() -> None:
     def measure_dependent_values(k1: float, b: float) -> float:
         return -((k1 - 1.5) ** 2) - (b - k1 / 3) ** 2
 
-    assert descend_by_coordinate(measure_independent_values) == (0.6, 0.3)
+    assert climb_by_coordinate(measure_independent_values) == (0.6, 0.3)
     # The steps are: b 0.4, k1 1.5, b 0.5.
-    assert descend_by_coordinate(measure_dependent_values) == (1.5, 0.5)
+    assert climb_by_coordinate(measure_dependent_values) == (1.5, 0.5)
     # All values are equally good, so the defaults stay.
-    assert descend_by_coordinate(lambda k1, b: 0.5) == (1.2, 0.75)
+    assert climb_by_coordinate(lambda k1, b: 0.5) == (1.2, 0.75)
 
 
 def test_values_are_not_tuned_on_the_questions_that_are_searched(tmp_path: Path) -> None:

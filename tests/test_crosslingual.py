@@ -95,6 +95,7 @@ def test_translations_become_the_configs(tmp_path: Path, base: Path, head: str, 
         assert joined_ids == expected_rows[split]
         for row in joined_rows:
             assert positive_texts_of(row) == CHINESE[split][row["query_zh"]]
+    # The splits of the base stay, and the cross-lingual ones are added.
     assert set(open_release(base).splits()) < set(release.splits())
 
 

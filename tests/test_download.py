@@ -218,7 +218,9 @@ def test_an_address_that_nobody_answers_or_that_is_not_http(load: Load, monkeypa
     assert "expected an http or https URL" in load_error(load)
 
 
-def test_first_checksum(load: Load, server: ArchiveServer, downloads: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_first_checksum_is_kept_and_another_archive_is_refused(
+    load: Load, server: ArchiveServer, downloads: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     load("dev")
     first_checksum = server.sha256
     assert f"SHA-256 {first_checksum}" in capsys.readouterr().err

@@ -373,7 +373,7 @@ def test_what_the_release_lacks_is_said(world: Path) -> None:
     error = reproduce(world, "restrain-14K", code=1)
     assert "has no restrain-14K of the dev queries; it has restrain-2, resttest; `python -m builders add" in error
     put_stats(world / "release", extrapolation={})
-    assert "has no sets for interpolation and extrapolation of the dev queries; it has none" in reproduce(world, code=1)
+    assert "has no sets for interpolation and extrapolation of the dev queries; `python" in reproduce(world, code=1)
 
 
 def value_of(option: str, words: list[str]) -> str:

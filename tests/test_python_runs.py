@@ -103,6 +103,7 @@ def test_figures_by_query_are_those_of_the_command_line(release: Path, tmp_path:
     run_command("baselines", "evaluate", "--release", release, run_path, "--per-query", table_path)
     table = pd.read_parquet(table_path).set_index("query_id")
     for query_id, values in figures.per_query().items():
+        # The table has ir-measures' name for it: RR@10.
         assert values["MRR@10"] == table.loc[query_id, "RR@10"]
         assert values["nDCG@10"] == table.loc[query_id, "nDCG@10"]
     assert figures.query_count == len(table)

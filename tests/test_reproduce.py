@@ -100,7 +100,9 @@ def test_a_plan_trains_every_recipe_of_its_rows(tmp_path: Path, scratch: bool, p
     assert ("mlm" in trained) == scratch
     recipes = {name.removesuffix("-scratch") for name in recipe_names() if name.endswith("-scratch") == scratch}
     # Recipes of other tasks, and those of the pool except the first, which is a row of the tables, too.
-    not_in_tables = {name for name in recipes if name.startswith(("question-matching", "static", "de-distil"))} | set(POOL[1:])
+    not_in_tables = {name for name in recipes if name.startswith(("question-matching", "static", "de-distil"))} | set(
+        POOL[1:]
+    )
     expected = set(POOL) if pool else recipes - not_in_tables
     assert trained - {"mlm"} == expected - {"mlm"}
 

@@ -82,7 +82,7 @@ def tune_parameters(index: NumbaIndex, release: Release, settings: TuningSetting
             mrr_by_values[k1, b] = official_figures(rankings, sample_qrels)["MRR@10"]
         return mrr_by_values[k1, b]
 
-    k1, b = descend_by_coordinate(measure_mrr)
+    k1, b = climb_by_coordinate(measure_mrr)
     best_mrr = mrr_by_values[k1, b]
     log.info("tuned on %d questions of %s: k1 %g, b %g, MRR@10 %.4f", len(sample), settings.split, k1, b, best_mrr)
     if settings.out is not None:
@@ -102,7 +102,7 @@ def tune_parameters(index: NumbaIndex, release: Release, settings: TuningSetting
     return k1, b
 
 
-def descend_by_coordinate(measure: Callable[[float, float], float]) -> tuple[float, float]:
+def climb_by_coordinate(measure: Callable[[float, float], float]) -> tuple[float, float]:
     """Return the k1 and b that maximise ``measure(k1, b)``. Start at the defaults, and change one value at a time."""
     k1 = K1
     b = B

@@ -97,10 +97,10 @@ def tune_weights(systems: Sequence[Scores], qrels: Qrels, step: float) -> tuple[
         # The fused scores, shape (passages, mixtures), rounded because the last digits are rounding errors.
         fused_scores = (np.column_stack(score_columns) @ mixtures.T).round(_SCORE_DIGITS)
         # The row of the best positive. Ids are sorted and argmax returns the first maximum, so the lowest id wins ties.
-        best_rows = np.where(is_positive[:, None], fused_scores, _BELOW_ALL_SCORES).argmax(0)
-        best_scores = fused_scores[best_rows, np.arange(len(mixtures))]
+        best_positive_rows = np.where(is_positive[:, None], fused_scores, _BELOW_ALL_SCORES).argmax(0)
+        best_scores = fused_scores[best_positive_rows, np.arange(len(mixtures))]
         # Passages with a higher score, or with the same score and a lower id, are above the best positive.
-        has_lower_id = np.arange(len(passage_ids))[:, None] < best_rows
+        has_lower_id = np.arange(len(passage_ids))[:, None] < best_positive_rows
         higher_count = (fused_scores > best_scores).sum(0)
         tied_count = ((fused_scores == best_scores) & has_lower_id).sum(0)
         above_count = higher_count + tied_count

@@ -34,30 +34,36 @@ class BudgetReadings:
     """The result of reading one run under several budgets.
 
     Attributes:
-        has_answer: for each budget, for each question with an answer: True if the read text contains an answer.
+        found_answer: for each budget, for each question with an answer: True if the read text contains an answer.
         characters: for each budget, the number of characters that were read for each question.
     """
 
-    has_answer: dict[int, dict[str, bool]]
+    found_answer: dict[int, dict[str, bool]]
     characters: dict[int, dict[str, int]]
 
     def as_json(self) -> dict[str, Any]:
-        """Return the share of questions with an answer for each budget, with Wilson intervals, as fractions."""
+        """Return for each budget the share of questions whose answer was read, its Wilson interval, and the length.
+
+        Shares are fractions. The length is the mean number of characters that were read.
+        """
         figures = {}
-        for budget, labels in self.has_answer.items():
-            count = sum(labels.values())
+        for budget, found_by_question in self.found_answer.items():
+            question_count = len(found_by_question)
+            found_count = sum(found_by_question.values())
             figures[str(budget)] = {
-                "answer": count / len(labels),
-                "interval": list(wilson(count, len(labels))),
-                "characters": sum(self.characters[budget].values()) / len(labels),
+                "answer": found_count / question_count,
+                "interval": list(wilson(found_count, question_count)),
+                "characters": sum(self.characters[budget].values()) / question_count,
             }
         return figures
 
     def columns(self, query_ids: Sequence[str]) -> dict[str, pa.Array]:
         """Return a column for each budget in the order of ``query_ids`` (null: the question has no answer)."""
         columns = {}
-        for budget, labels in self.has_answer.items():
-            columns[f"answer_in_{budget}"] = pa.array([labels.get(query_id) for query_id in query_ids], pa.bool_())
+        for budget, found_by_question in self.found_answer.items():
+            columns[f"answer_in_{budget}"] = pa.array(
+                [found_by_question.get(query_id) for query_id in query_ids], pa.bool_()
+            )
         return columns
 
 
@@ -135,7 +141,7 @@ def _read_run(
         for query_id, query_texts, query_labels in zip(block_ids, distinct_texts, labels, strict=True):
             label_of_text = dict(zip(query_texts, query_labels, strict=True))
             for budget, reading in zip(budgets, readings_by_query[query_id], strict=True):
-                readings.has_answer[budget][query_id] = any(label_of_text[text] for text in reading)
+                readings.found_answer[budget][query_id] = any(label_of_text[text] for text in reading)
                 readings.characters[budget][query_id] = sum(map(len, reading))
     _warn_of_short_lists(run, readings)
     return readings

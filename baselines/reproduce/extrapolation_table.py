@@ -184,9 +184,9 @@ def _folds_by_set(release: Release, split: str, set_names: Sequence[str]) -> dic
         folds_by_set[RESTTEST] = bucket_folds
     if not folds_by_set or not set(set_names) <= folds_by_set.keys():
         expected_sets = " and ".join(set_names) or "sets for interpolation and extrapolation"
+        other_sets = f"; it has {', '.join(folds_by_set)}" if folds_by_set else ""
         raise InputError(
-            f"has no {expected_sets} of the {split} queries; it has {', '.join(folds_by_set) or 'none'}; "
-            "`python -m builders add` makes these sets",
+            f"has no {expected_sets} of the {split} queries{other_sets}; `python -m builders add` makes these sets",
             path=release.path,
         )
     return {name: folds for name, folds in folds_by_set.items() if not set_names or name in set_names}

@@ -113,8 +113,7 @@ def _convert(transformer: PreTrainedModel, example_inputs: dict[str, torch.Tenso
     """Convert a transformer for batches of any shape, and return OpenVINO's infer request."""
     import openvino
 
-    # The warning filters and stdout belong to the whole process. If two threads replaced them by turns, a replacement
-    # would stay.
+    # The warning filters and stdout belong to the whole process. Two threads could restore them in the wrong order.
     with _CONVERTING, warnings.catch_warnings(), contextlib.redirect_stdout(sys.stderr):
         warnings.simplefilter("ignore")  # warnings of the tracer; the caller checks the output
         graph = openvino.convert_model(transformer, example_input=example_inputs)

@@ -120,7 +120,10 @@ class ModelRun(Run):
 
 
 def setting_lines(run_record: dict[str, Any], stages: Sequence[Line] = ()) -> list[Line]:
-    """Return a line for each setting in a run's record: name, value and source. ``stages`` are the last lines."""
+    """Return lines (name, value, source) of a run's record: the model, its settings, ``stages`` and, last, the costs.
+
+    ``stages`` are lines about the stages of a re-ranking.
+    """
     model = run_record["model"]
     model_name = str(model["name"])
     if model.get("commit"):

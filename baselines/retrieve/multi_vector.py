@@ -161,12 +161,13 @@ def _exact_score(query_vectors: Halves, chunk: _Chunk, row: int) -> float:
 def _group_passages(vectors: Halves, ends: Rows) -> Iterator[tuple[Rows, list[torch.Tensor]]]:
     """Yield (rows, vectors of each row in 32 bits) for groups of passages. Passages without tokens are skipped.
 
-    A group has at most :data:`_TOKENS` tokens, or a single longer passage.
+    The vectors of row n are ``vectors[ends[n] : ends[n + 1]]``. A group has at most :data:`_TOKENS` tokens, or a single
+    longer passage.
     """
     first_row = 0
     row_count = len(ends) - 1
     while first_row < row_count:
-        # The last limit that is not above the largest number of tokens is the end of the group.
+        # The group ends with the last passage that ends within the largest number of tokens.
         largest_end = ends[first_row] + _TOKENS
         end_row = int(np.searchsorted(ends, largest_end, side="right")) - 1
         end_row = max(first_row + 1, end_row)

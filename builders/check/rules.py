@@ -379,7 +379,10 @@ RULES = (
 
 
 def check_rows(survey_tables: Survey, counted_stats: dict[str, Any]) -> Iterator[Finding]:
-    """Run all tests on the rows. ``counted_stats`` are the counts of :func:`builders.check.count.count_survey`."""
+    """Apply every rule to the rows. Then compare sizes with Table 3, and ``stats.json`` with ``counted_stats``.
+
+    ``counted_stats`` are the counts of :func:`builders.check.count.count_survey`.
+    """
     for config, split, reason in survey_tables.failures:
         yield Finding("manifest", f"{config}/{split}", 1, f"cannot be read ({reason})")
     text_rules = [rule for rule in RULES if rule.row_kind == "text"]

@@ -319,25 +319,25 @@ class RayWorkers:
 class _Worker:
     """The actor: a process on a machine of the cluster."""
 
-    def start(self, start: WorkerStart) -> tuple[str, str]:
+    def start(self, settings: WorkerStart) -> tuple[str, str]:
         """Check and set up this process. Return the names of the machine and of its processor."""
         machine = socket.gethostname()
-        expect_versions(start.versions, "command")
+        expect_versions(settings.versions, "command")
         try:
-            os.chdir(start.working_folder)
+            os.chdir(settings.working_folder)
         except OSError as error:
             raise InputError(
                 f"the machine {machine} lacks the folder in which the command was started ({error.strerror}); start "
                 "the command in a folder that all machines share",
-                path=start.working_folder,
+                path=settings.working_folder,
             ) from None
-        if not os.path.exists(start.shared_file):
+        if not os.path.exists(settings.shared_file):
             raise InputError(
                 f"the machine {machine} does not see this folder; expected storage that all machines share",
-                path=os.path.dirname(start.shared_file),
+                path=os.path.dirname(settings.shared_file),
             )
         try:
-            return machine, load_object(start.set_up)(*start.arguments)
+            return machine, load_object(settings.set_up)(*settings.arguments)
         except ImportError as error:
             raise InputError(f"the machine {machine}: {missing_library(error) or error}") from None
 

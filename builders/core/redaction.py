@@ -119,6 +119,7 @@ def _escape_for_json(text: str) -> str:
 
 
 def _secrets_of_environment() -> Iterator[str]:
+    """Yield the secrets of environment variables, and the token that `hf auth login` stored."""
     for name, value in os.environ.items():
         if _SECRET_VARIABLE.search(name) and name not in _FOLDER_VARIABLES:
             yield value.strip()

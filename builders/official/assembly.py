@@ -32,9 +32,9 @@ from builders.official.questions import (
     OfficialSplit,
     read_question_list,
     read_questions,
-    read_top50,
     read_training,
     write_questions,
+    write_top50_run,
 )
 from builders.sources.source_files import split_of
 from builders.store.draft import describe_files
@@ -96,7 +96,7 @@ def write_configs(work: BlockWork, official_files: list[OfficialFile]) -> None:
     if training_files:
         read_training(work, training_files, splits["train"])
     # The official run is dev.retrieval.top50.res.tsv or dev.retrieval.top50.res.id_map.tsv.
-    read_top50(work, by_role, splits["dev"])
+    write_top50_run(work, by_role, splits["dev"])
     for split in splits.values():
         write_questions(work, split)
         log.info("%s: %d questions", split.name, len(split.by_id))

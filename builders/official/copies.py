@@ -261,7 +261,7 @@ class _CopyReader:
         texts_by_id: dict[str, Pair] = {}
         for file in files:
             for location, row in rows_with_bar(file.path, Text):
-                text = self._use_title(noun, row)
+                text = self._text_with_title(noun, row)
                 for pair in self._number_texts(noun, [(row.id, text)]):  # none for a skipped text
                     copy_id = str(row.id)
                     earlier_pair = (earlier_texts or {}).get(copy_id, pair)
@@ -271,11 +271,11 @@ class _CopyReader:
 
     def _number_passages(self, passages: Iterable[Passage]) -> list[Pair]:
         return self._number_texts(
-            "passages", ((passage.docid, self._use_title("passages", passage)) for passage in passages)
+            "passages", ((passage.docid, self._text_with_title("passages", passage)) for passage in passages)
         )
 
-    def _use_title(self, noun: str, row: Passage | Text) -> str:
-        """Return the text with its title before it, or without the title. Count titles."""
+    def _text_with_title(self, noun: str, row: Passage | Text) -> str:
+        """Return the text, with its title before it if titles of passages are joined. Count a row with a title."""
         title = str(row.title).strip() if row.title else ""
         if not title:
             return row.text

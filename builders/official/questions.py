@@ -210,7 +210,7 @@ def _distinct_pairs(blocks: list[npt.NDArray[np.int32]]) -> list[TextPair]:
     return [(query, passage) for query, passage in pairs[np.sort(first_rows)].tolist()]
 
 
-def read_top50(work: BlockWork, by_role: Mapping[str, list[OfficialFile]], dev: OfficialSplit) -> None:
+def write_top50_run(work: BlockWork, by_role: Mapping[str, list[OfficialFile]], dev: OfficialSplit) -> None:
     """Write the run from the file of ids or, if it is missing, from the file of texts."""
     if by_role["top50ids"]:
         query_keys, passage_keys = _read_top50_ids(work, by_role["top50ids"][0])
@@ -229,6 +229,7 @@ def read_top50(work: BlockWork, by_role: Mapping[str, list[OfficialFile]], dev: 
             score = len(ranking) - rank + 1
             lines.append(f"{query_id} Q0 {passage_id} {rank} {score} {TAG}\n")
     work.findings.add("repeated passages in the top 50 of a question (skipped)", len(query_keys) - len(lines))
+    # Without a collection in the sources, no passage counts as missing.
     has_collection = work.passages.ids.count > 0
     is_missing = ~work.passages.has(passage_keys) & has_collection
     work.findings.add_ids("passages of the top 50 that the collection lacks", passage_keys, is_missing)

@@ -93,6 +93,8 @@ def find_similar(
     """
     if not against and out is None:
         raise UsageError("expected --out or --against")
+    if questions is not None and out is not None:
+        raise UsageError("--questions and --out exclude each other")
     if by == ("model",) and not scores:
         raise UsageError("--by model needs --scores")
     if scores and "model" in by and threshold is None:
@@ -127,12 +129,12 @@ def find_similar(
     # Only search other training pairs.
     if out is not None and not questions:
         check_file(out)
-    tested = read_tested(open_release(release), rule, split)
-    names = names_of(question, positive)
+    tested_questions = read_tested(open_release(release), rule, split)
+    column_names = names_of(question, positive)
     if questions:
-        write_pair_questions(tested, against, names, questions)
+        write_pair_questions(tested_questions, against, column_names, questions)
         return open_release(questions)
-    report = contamination_report(compare_pairs(tested, against, names, workers))
+    report = contamination_report(compare_pairs(tested_questions, against, column_names, workers))
     warn_without_scores(rule)
     if out is None:
         return report

@@ -201,9 +201,9 @@ def draw_picture(collections: Sequence[Figures], path: Path) -> None:
                 weight = "bold" if row["told_apart"] else "normal"
                 text = f"{-drops[y][x]:+.1f}" if row["deviation"] else "0"
                 panel.text(x, y, text, ha="center", va="center", color=colour, weight=weight, size=8)
-        panel.set_xticks(
-            range(len(STRESS_KINDS)), [kind for kind in rows_by_system[next(iter(rows_by_system))]], size=8
-        )
+        # A small collection may lack questions of a kind. All systems of a collection have the same kinds.
+        kinds = list(next(iter(rows_by_system.values())))
+        panel.set_xticks(range(len(kinds)), kinds, size=8)
         panel.set_yticks(range(len(rows_by_system)), list(rows_by_system), size=8)
         panel.tick_params(length=0)
         panel.set_title(f"{collection['title']}: change of {TITLES[measure]} in points", size=9, loc="left")

@@ -425,8 +425,10 @@ def test_one_command_makes_the_tables_and_the_picture_and_resumes(tmp_path: Path
     environment = os.environ | {"PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(tmp_path / "cache")}
     first_page = output(words, tmp_path, environment)
     runs = sorted((tmp_path / "work").rglob("*.run.gz"))
-    times = [path.stat().st_mtime_ns for path in runs]
     assert len(runs) == 8
+    # `fuse` takes a moment and is repeated.
+    searches = [path for path in runs if path.name != "fusion.run.gz"]
+    times = [path.stat().st_mtime_ns for path in searches]
     assert (tmp_path / "figures.md").read_text("utf-8") == first_page
     assert (tmp_path / "figures.png").read_bytes().startswith(b"\x89PNG")
     (collection,) = json.loads((tmp_path / "figures.json").read_text("utf-8"))["collections"]
@@ -436,9 +438,9 @@ def test_one_command_makes_the_tables_and_the_picture_and_resumes(tmp_path: Path
     rows = report.value["measures"]["MRR@10"]
     assert collection["systems"]["BM25"]["measures"]["MRR@10"][0]["difference"] == rows[0]["difference"]
     assert f"| BM25 | {100 * report.value['means']['MRR@10']:.2f} |" in first_page
-    # A second call makes no run again.
+    # A second call searches no more.
     assert output(words, tmp_path, environment) == first_page
-    assert [path.stat().st_mtime_ns for path in runs] == times
+    assert [path.stat().st_mtime_ns for path in searches] == times
 
 
 # Real questions.

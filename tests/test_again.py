@@ -27,6 +27,7 @@ import builders
 from baselines.retrieve.model_files import model_hashes
 from builders.core.cache import cached_sha256
 from builders.core.errors import InputError
+from builders.core.files import hold_lock
 from builders.core.finished_outputs import (
     UNKNOWN,
     NotFinished,
@@ -83,6 +84,16 @@ def test_an_equal_call_finds_the_output_and_its_values(pot: Path, caplog: pytest
     finished = find_finished(pot, tea(), again=False)
     assert finished is not None and finished.result == {"sips": 9}
     assert caplog.messages == [f"{pot}: already done; --again repeats the work"]
+
+
+def test_work_of_a_killed_call_beside_a_finished_output_is_removed_unless_it_is_in_use(pot: Path) -> None:
+    work_folder = pot.with_name(".pot.building") / "key"
+    work_folder.mkdir(parents=True)
+    with hold_lock(work_folder.parent, pot):
+        assert find_finished(pot, tea(), again=False)
+        assert work_folder.exists()
+    assert find_finished(pot, tea(), again=False)
+    assert not work_folder.parent.exists()
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from msgspec import Struct
 from builders.core.cache import FileEntry, cached_sha256
 from builders.core.errors import InputError, log
 from builders.core.files import convert_read_errors, kind_of, real_path, rereadable_path, write_text
+from builders.core.folders import remove_abandoned_work
 from builders.core.typed import Count, Sha256, read_json
 
 _RECORD_NAME = "dureader_retrieval finished output"
@@ -171,6 +172,8 @@ def find_finished(out: Path | None, call: VerbCall | None, *, again: bool) -> Fi
                 reason = _describe_damage(out, record)
             if not reason:
                 _warn_of_unknown_inputs(out, record, call)
+                # A call that was killed after it had written the output left its work.
+                remove_abandoned_work(out)
                 log.info("%s: already done; --again repeats the work", out)
                 return FinishedOutput(out, record.result)
     # The verb has to run.

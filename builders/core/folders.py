@@ -80,6 +80,16 @@ def work_beside(out: Path, key: str = "", *, resume: bool = True, wait: bool = F
         _discard(work_folder)
 
 
+def remove_abandoned_work(out: Path) -> None:
+    """Remove the work folder of a killed call beside a finished output, unless another process uses the folder."""
+    out = real_path(out)
+    building_folder = _building_folder(out)
+    if building_folder.is_dir():
+        # hold_lock raises InputError for a locked folder. An output that cannot be changed keeps the folder.
+        with contextlib.suppress(InputError, OSError), hold_lock(building_folder, out):
+            remove_tree(building_folder)
+
+
 def states_of_output(out: Path, mark: str) -> set[tuple[int, int] | None]:
     """Return the states in which a later :func:`work_beside` may find an output that nobody else writes meanwhile.
 

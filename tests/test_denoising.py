@@ -160,6 +160,8 @@ def test_wrong_options_and_wrong_questions_are_one_line(world: Path, tmp_path: P
     questions.write_text(f"a\t{QUESTIONS['dev'][0]}\n", encoding="utf-8")
     done = run("baselines", with_model, "--denoise", "--queries-file", questions, code=1)
     assert "has only questions of" in error_of(done)
+    done = run("baselines", with_model, "--denoise", "--hidden-positives", "/dev/null", code=1)
+    assert "/dev/null: is a device or a pipe; expected a file" in error_of(done)
 
 
 @pytest.mark.parametrize(

@@ -129,6 +129,28 @@ def test_a_machines_labels_add_positives_and_questions(world: Path, tmp_path: Pa
     assert set(pairs.positive[first_pairs]) == {0, 3} and not {0, 3} & set(pairs.negatives[first_pairs].ravel())
 
 
+def test_a_training_learns_a_machines_labels_but_no_dev_question(world: Path, tmp_path: Path) -> None:
+    labels = tmp_path / "labels.jsonl"
+    line = {"query-id": "new", "query": "新？", "labelled-by": "ce", "positive-ids": IDS[:1], "negative-ids": IDS[2:4]}
+    negatives = tmp_path / "negatives.jsonl"
+    negatives.write_text(json.dumps({"query-id": QUERIES[0], "negative-ids": IDS[3:5]}) + "\n")
+    words = ["train", "de-bm25-neg", "--release", world / "release", "--start", world / "dual", "--device", "cpu"]
+    words += ["--negatives", negatives, "--machine-labels", labels, "--out", tmp_path / "model"]
+    for setting in [*SETTINGS, "train.max_steps=1", "model.pooling=", "model.similarity="]:
+        words += ["--set", setting]
+
+    labels.write_text(json.dumps(line) + "\n")
+    run("baselines", words)
+    training = json.loads((tmp_path / "model" / "training.json").read_text(encoding="utf-8"))
+    assert training["counts"]["machine_positives"] == 1
+
+    # The dev question has another width and a space.
+    leak = line | {"query": QUESTIONS["dev"][0].replace("？", "?") + " "}
+    labels.write_text(json.dumps(line | {"query-id": "first"}) + "\n" + json.dumps(leak) + "\n")
+    error = error_of(run("baselines", words, code=1))
+    assert f"{labels}:2: the question 'new' is a dev or test question of the release" in error
+
+
 def train(world: Path, out: Path, *settings: str, code: int = 0) -> Any:
     words = ["train", "de-distil", "--release", world / "release", "--out", out, "--start", world / "dual"]
     words += ["--teacher", world / "teacher.run", "--device", "cpu"]

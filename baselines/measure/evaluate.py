@@ -57,8 +57,8 @@ def evaluate_runs(
         split: split of the release
         by: also measure groups of queries by this property
         answers: also report passages with people's answers (docs/answers.md)
-        budget: also report answers in the first N characters of each list, for example 256 1024
-        plot: write a picture (PNG or SVG, by the suffix): MRR@10 by question type or --by, ranks of the first positive
+        budget: also report answers in the first N characters
+        plot: write a picture of the figures, .png or .svg
 
     Returns:
         The figures of each run. The value is a list with the JSON object of each run.

@@ -29,8 +29,8 @@ EXPECTED_TIES = "ties=expected"  # for options that need an order of the passage
 OrderedTies = Annotated[Literal["listed", "id"], Help("order of equal scores: as listed in the run, or by passage id")]
 ChosenMeasures = Annotated[
     Sequence[str],
-    Placeholder("NAME"),
+    Placeholder("M"),
     Help("measures for the second table, such as nDCG@20 P@5"),
 ]
-ValuesFile = Annotated[Path, Placeholder("FILE.parquet"), Help("write the values of every query")]
+ValuesFile = Annotated[Path, Placeholder("FILE"), Help("write the values of every query (Parquet)")]
 ImageFile = Annotated[Path, Placeholder("FILE")]

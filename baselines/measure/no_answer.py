@@ -237,10 +237,12 @@ def measure_no_answer(
     answerable = {"best": scores[:, 0], "gap": scores[:, 0] - scores[:, 1]}
     unanswerable = {"best": scores_without[:, 0], "gap": scores_without[:, 0] - scores_without[:, 1]}
     for name in CONFIDENCES:
+        values = answerable[name]
+        values_without = unanswerable[name]
         figures[name] = {
-            "auroc": auroc(answerable[name], unanswerable[name]),
-            "interval": list(auroc_interval(answerable[name], unanswerable[name], seed)),
-            "threshold": _try_threshold(answerable[name], unanswerable[name], false_answers, seed),
+            "auroc": auroc(values, values_without),
+            "interval": list(auroc_interval(values, values_without, seed)),
+            "threshold": _try_threshold(values, values_without, false_answers, seed),
         }
     figures["nAUC"] = _measure_nauc(run, qrels, seed)
     return figures

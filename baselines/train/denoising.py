@@ -20,7 +20,13 @@ from typing import Any
 import msgspec
 
 from baselines.measure.qrels import read_queries
-from baselines.train.hard_negatives import CandidateScorer, MinedNegatives, NegativeCandidates, comparable_text
+from baselines.train.hard_negatives import (
+    CandidateScorer,
+    MinedNegatives,
+    NegativeCandidates,
+    comparable_text,
+    windows_with_files,
+)
 from builders.core.errors import InputError, log
 from builders.core.files import atomic_text, write_text
 from builders.core.progress import show_progress
@@ -102,7 +108,7 @@ _Task = tuple[CandidateScorer, list[tuple[str, NegativeCandidates]], DenoisingLi
 
 
 def denoise_candidates(
-    candidates: Iterable[NegativeCandidates],
+    candidates: Iterator[NegativeCandidates],
     query_texts: Mapping[str, str],
     scorer: CandidateScorer,
     limits: DenoisingLimits,
@@ -114,27 +120,9 @@ def denoise_candidates(
     """
     from baselines.retrieve.devices import over_devices
 
-    tasks = _make_tasks(candidates, query_texts, scorer, limits, work_folder)
+    windows = windows_with_files(candidates, query_texts, work_folder, _QUERIES_PER_WINDOW)
+    tasks = ((scorer, queries, limits, result_path) for queries, result_path in windows)
     yield from over_devices(_denoise_window, tasks, scorer.job.reranker.work, work_folder)
-
-
-def _make_tasks(
-    candidates: Iterable[NegativeCandidates],
-    query_texts: Mapping[str, str],
-    scorer: CandidateScorer,
-    limits: DenoisingLimits,
-    work_folder: Path,
-) -> Iterator[_Task]:
-    window: list[tuple[str, NegativeCandidates]] = []
-    window_number = 0
-    for query in candidates:
-        window.append((query_texts[query.query_id], query))
-        if len(window) == _QUERIES_PER_WINDOW:
-            yield scorer, window, limits, work_folder / f"window-{window_number:06d}.json"
-            window = []
-            window_number += 1
-    if window:
-        yield scorer, window, limits, work_folder / f"window-{window_number:06d}.json"
 
 
 def _denoise_window(task: _Task, device: str) -> list[DenoisedQuery]:

@@ -10,7 +10,7 @@ import itertools
 import json
 import math
 import unicodedata
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -270,17 +270,26 @@ def select_by_run(
 ) -> Iterator[list[NegativeSelection]]:
     """Select the negatives of every query by the scores of the run. Yield the selections of a window of queries."""
     score = functools.partial(_scores_of_run, ranking)
-    for window in _split_windows(candidates):
+    for window in _split_windows(candidates, _QUERIES_PER_WINDOW):
         yield select_within([(query.query_id, query) for query in window], score, limits)
 
 
-def _split_windows(candidates: Iterator[NegativeCandidates]) -> Iterator[list[NegativeCandidates]]:
-    """Yield the candidates of a window of queries at a time."""
+def _split_windows(candidates: Iterator[NegativeCandidates], query_count: int) -> Iterator[list[NegativeCandidates]]:
+    """Yield the candidates of ``query_count`` queries at a time."""
     while True:
-        window = list(itertools.islice(candidates, _QUERIES_PER_WINDOW))
+        window = list(itertools.islice(candidates, query_count))
         if not window:
             return
         yield window
+
+
+def windows_with_files(
+    candidates: Iterator[NegativeCandidates], query_texts: Mapping[str, str], work_folder: Path, query_count: int
+) -> Iterator[tuple[list[tuple[str, NegativeCandidates]], Path]]:
+    """Yield (text, candidates) of the queries of each window, and the file in which the window's result is saved."""
+    for number, window in enumerate(_split_windows(candidates, query_count)):
+        named_queries = [(query_texts[query.query_id], query) for query in window]
+        yield named_queries, work_folder / f"window-{number:06d}.json"
 
 
 def _scores_of_run(ranking: Run, groups: Sequence[Group]) -> list[list[float]]:
@@ -311,7 +320,8 @@ def select_by_model(
     """
     from baselines.retrieve.devices import over_devices
 
-    tasks = _make_tasks(candidates, query_texts, scorer, limits, work_folder)
+    windows = windows_with_files(candidates, query_texts, work_folder, _QUERIES_PER_WINDOW)
+    tasks = ((scorer, queries, limits, selections_path) for queries, selections_path in windows)
     yield from over_devices(_select_for_task, tasks, scorer.job.reranker.work, work_folder)
 
 
@@ -324,18 +334,6 @@ class _SavedSelection(NamedTuple):
 
     negative_ids: list[str]
     excluded_count: int
-
-
-def _make_tasks(
-    candidates: Iterator[NegativeCandidates],
-    query_texts: dict[str, str],
-    scorer: CandidateScorer,
-    limits: ScoreLimits,
-    work_folder: Path,
-) -> Iterator[_Task]:
-    for number, window in enumerate(_split_windows(candidates)):
-        named_queries = [(query_texts[query.query_id], query) for query in window]
-        yield scorer, named_queries, limits, work_folder / f"window-{number:06d}.json"
 
 
 def _select_for_task(task: _Task, device: str) -> list[NegativeSelection]:

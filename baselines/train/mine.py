@@ -132,8 +132,9 @@ def mine_negatives(
     from baselines.retrieve.hub_models import name_of_folder
     from baselines.retrieve.model_files import UNCHANGING, device_kind, model_input
     from baselines.train import denoising, hard_negatives
+    from builders.core.errors import InputError
     from builders.core.exit_codes import set_resumable
-    from builders.core.files import check_file
+    from builders.core.files import check_file, kind_of
     from builders.core.finished_outputs import VerbCall, find_finished, is_kept, option_values, record_finished
     from builders.core.hub import check_models
     from builders.store.layout import SETS
@@ -156,6 +157,11 @@ def mine_negatives(
     if hidden_positives is not None:
         check_file(hidden_positives)
     unlabelled = open_queries(queries_file) if queries_file is not None else None
+    labels_path = out if unlabelled is not None else hidden_positives
+    if labels_path is not None and kind_of(labels_path) == "stream":
+        raise InputError(
+            "is a device or a pipe; expected a file, because labels have a manifest beside them", path=labels_path
+        )
     release = open_release(release)
     configs = SETS[set]
     query_config = expect_main(set, "--queries", queries)

@@ -1,7 +1,8 @@
 """The (query, positive passage) pairs that a model learns from, each with its negatives.
 
-The test split is never read. Memory holds the training queries' texts and the passages' row numbers in the collection:
-about 40 MB for the paper's 86,395 queries and 222,395 positives with 4 negatives each.
+The test split is read only to refuse its questions among a machine's labels. Memory holds the training queries' texts
+and the passages' row numbers in the collection: about 40 MB for the paper's 86,395 queries and 222,395 positives with 4
+negatives each.
 """
 
 import itertools
@@ -14,6 +15,7 @@ import numpy.typing as npt
 
 from baselines.core.passages import CachedPassages
 from baselines.measure.qrels import read_judgments, read_queries
+from baselines.train.hard_negatives import comparable_text
 from baselines.train.recipe import FROM_RELEASE, Recipe
 from builders.core.errors import InputError, log
 from builders.store.judgments import read_machine_labels, read_negative_ids
@@ -121,8 +123,9 @@ def read_pairs(
     query_texts, positive_rows = read_positives(release, data.set, data.split, passages, with_similar=data.similar)
     hard_negatives: dict[str, list[int]] = {}
     machine_count = 0
+    tested_texts = _tested_texts(release, data.set) if label_files else set()
     for path in label_files:
-        machine_count += add_machine_labels(path, passages, query_texts, positive_rows, hard_negatives)
+        machine_count += add_machine_labels(path, passages, query_texts, positive_rows, hard_negatives, tested_texts)
     left_out_ids = set()
     if data.leave_out:
         left_out_ids = {query_id for query_id in positive_rows if is_for_tuning(query_id)}
@@ -275,16 +278,20 @@ def add_machine_labels(
     query_texts: dict[str, str],
     positive_rows: dict[str, list[int]],
     hard_negatives: dict[str, list[int]],
+    tested_texts: Collection[str],
 ) -> int:
     """Add the positives, questions and negatives of a file of a machine's labels. Return the number of new positives.
 
     A line without a text belongs to a training question, and is skipped if the training does not read that question.
-    Raises :class:`InputError` for a wrong line, for a passage that the collection lacks, and for a question that has
-    another text in the release.
+    ``tested_texts``: dev and test questions, as :func:`comparable_text` returns them. Raises :class:`InputError` for
+    these questions, a question with another text in the release, a wrong line, or a passage that the collection lacks.
     """
     added_count = 0
     for labels in read_machine_labels(path):
         query_id = labels.query_id
+        if labels.query is not None and comparable_text(labels.query) in tested_texts:
+            problem = f"the question {query_id!r} is a dev or test question of the release; expected other questions"
+            raise InputError(problem, path=path, line=labels.line)
         if labels.query is not None and query_texts.setdefault(query_id, labels.query) != labels.query:
             problem = f"the question {query_id!r} has another text in the training data; expected the same text"
             raise InputError(problem, path=path, line=labels.line)
@@ -301,6 +308,16 @@ def add_machine_labels(
         new_negatives = [row for row in rows[len(labels.positive_ids) :] if row not in judged_rows]
         hard_negatives.setdefault(query_id, []).extend(new_negatives)
     return added_count
+
+
+def _tested_texts(release: Release, set_name: str) -> set[str]:
+    """Return the comparable texts of the dev and test questions of a set."""
+    query_config = SETS[base_set(set_name)].queries
+    texts = set()
+    for split in ("dev", "test"):
+        if (query_config, split) in release.splits():
+            texts |= {comparable_text(text) for _, text in read_queries(release, split, query_config)}
+    return texts
 
 
 def read_teacher_scores(

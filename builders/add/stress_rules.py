@@ -118,7 +118,11 @@ def _changed_questions(question: str, kind: str) -> Iterator[str]:
 def _swap(word: QuestionWord) -> list[str]:
     """Return the word with each pair of neighbouring characters swapped."""
     text = word.text
-    return [text[:at] + text[at + 1] + text[at] + text[at + 2 :] for at in range(len(text) - 1)]
+    forms = []
+    for at in range(len(text) - 1):
+        swapped_pair = text[at + 1] + text[at]
+        forms.append(text[:at] + swapped_pair + text[at + 2 :])
+    return forms
 
 
 def _drop(word: QuestionWord) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from builders.core.docstrings import VerbHelp, read_help
-from builders.core.options import Help, Option, Use
+from builders.core.options import Help, OneOf, Option, Use
 from builders.core.verbs import shell_options, verb_spec
 
 _WIDEST = 100  # columns; longer lines are hard to read
@@ -84,7 +84,8 @@ def _option_lines(option: Option, verb_help: VerbHelp, width: int) -> list[str]:
     if option.choices and option.metavar not in option.choices:
         if description:
             description += ": "
-        description += ", ".join(option.choices)
+        one_of = option.marker(OneOf)
+        description += (one_of.summary if one_of else "") or ", ".join(option.choices)
     if option.required and not option.positional:
         description += " (required)"
     elif _has_shown_default(option):

@@ -41,9 +41,13 @@ class Between:
 
 @dataclass(frozen=True)
 class OneOf:
-    """The texts that an option accepts, where ``Literal`` cannot name them because a table declares them."""
+    """The texts that an option accepts, where ``Literal`` cannot name them because a table declares them.
+
+    ``summary`` stands for the texts in the help, if they are many.
+    """
 
     choices: tuple[str, ...]
+    summary: str = ""
 
 
 @dataclass(frozen=True)

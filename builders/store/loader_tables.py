@@ -82,11 +82,12 @@ def replace_version(file_path: Path, text: str) -> str:
 
 def generate_tables() -> dict[Path, str]:
     """Return the generated lines by the path of their file."""
-    return {
-        ROOT / "dureader_retrieval.py": "\n".join(_loader_lines()) + "\n",
-        ROOT / "dureader_retrieval_ir.py": "\n".join(_ir_lines()) + "\n",
-        ROOT / "builders" / "store" / "names.py": "\n".join(_name_lines()) + "\n",
+    lines_by_file = {
+        "dureader_retrieval.py": _loader_lines(),
+        "dureader_retrieval_ir.py": _ir_lines(),
+        "builders/store/names.py": _name_lines(),
     }
+    return {ROOT / name: "\n".join(lines) + "\n" for name, lines in lines_by_file.items()}
 
 
 def replace_generated(text: str, lines: str) -> str:

@@ -35,14 +35,16 @@ else:  # the classes are imported only when a call passes an object
     ]
 
 NewRelease = Annotated[Path, Placeholder("DIR"), Help("release directory to write")]
+# The seven sets of perturbed questions (`builders add stress`) would fill the help of many verbs.
+_SETS_SUMMARY = ", ".join([*(name for name in SET_NAMES if not name.startswith("stress-")), "stress-KIND"])
 AnySplit = Annotated[str, Placeholder("SPLIT"), Help("split of the queries")]
 MainSplit = Annotated[Literal["train", "dev", "test"], Help("split of the queries")]
-SetName = Annotated[str, OneOf(SET_NAMES), Help("set of the release")]
+SetName = Annotated[str, OneOf(SET_NAMES, _SETS_SUMMARY), Help("set of the release")]
 QuestionConfig = Annotated[
     str,
     OneOf(QUESTION_CONFIGS),
     Placeholder("CONFIG"),
-    Help("use only the questions of this config (default: all questions of the set)"),
+    Help("use only the questions of this config (default: all)"),
 ]
 SampleConfig = Annotated[
     str,

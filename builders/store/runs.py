@@ -253,10 +253,11 @@ def _are_best_first(columns: RunColumns) -> bool:
     # NaN is in no order, because all its comparisons are false.
     if not np.all(next_scores[is_same_query] <= previous_scores[is_same_query]):
         return False
-    ties = np.flatnonzero(is_same_query & (next_scores == previous_scores))
-    ids = columns.corpus_ids
-    # Arrow compares ids by bytes, which is the order of characters in UTF-8.
-    return bool(pc.all(pc.less(ids.take(pa.array(ties)), ids.take(pa.array(ties + 1))), min_count=0).as_py())
+    # Among equal scores, the ids ascend. Arrow compares ids by bytes, which is the order of characters in UTF-8.
+    tied_rows = np.flatnonzero(is_same_query & (next_scores == previous_scores))
+    first_ids = columns.corpus_ids.take(pa.array(tied_rows))
+    next_ids = columns.corpus_ids.take(pa.array(tied_rows + 1))
+    return bool(pc.all(pc.less(first_ids, next_ids), min_count=0).as_py())
 
 
 def write_run(run_path: Path, rankings: Iterable[tuple[str, Iterable[Hit]]], tag: str = "dureader_retrieval") -> int:

@@ -59,7 +59,7 @@ def raw_path(text: str | Path) -> Path:
 
 
 RawPath = Annotated[Path, Parsed(raw_path, accepts=(str, Path)), Placeholder("PATH")]
-Unit = Annotated[Literal["word", "char"], Help("tokens that span-F1 compares")]
+Unit = Annotated[Literal["word", "char"], Help("tokens of span-F1")]
 Segmenter = Annotated[str, OneOf(SEGMENTERS), Help("segmenter for texts without word lists; rjieba is a faster jieba")]
 SpanThreshold = Annotated[
     Fraction, Parsed(parse_threshold, accepts=(numbers.Real,)), Placeholder("X"), Help("threshold of span-F1")

@@ -39,8 +39,10 @@ print(dev[0]["query"], len(dev[0]["positive_passages"]))
 NEXT_STEPS = f"""
 build/release/dist is complete and tested. These steps are for a person:
 1. In CHANGELOG.md, write the day of the release behind {VERSION}. Commit, and wait for the checks of the main branch.
-2. Only once: register the repository, the workflow publish.yml and the environment `release` as a trusted publisher of
-   the package at the registry.
+2. Only once: create the environment `release` in the repository's settings, with a required reviewer and the tags v*.
+   (A workflow would create it without protection, and would upload without an approval.) Then register the repository,
+   the workflow publish.yml and this environment as a trusted publisher of dureader-retrieval at the registry. Before
+   the first upload, this is a pending publisher of the account.
 3. git tag v{VERSION} && git push origin v{VERSION}
    The workflow builds and checks the files again, waits for the approval of the environment, and uploads them.
 4. Install the package from the registry in an empty environment, and run README's first screen.
@@ -77,7 +79,7 @@ def build_files() -> Path:
 def try_wheel(wheel: Path) -> None:
     """Install the wheel into a new environment. Run README's first lines in an empty folder."""
     uv = [sys.executable, "-m", "uv"]
-    call([*uv, "venv", "--quiet", FOLDER / "venv"])
+    call([*uv, "venv", "--quiet", "--python", sys.executable, FOLDER / "venv"])
     programs = FOLDER / "venv" / ("Scripts" if sys.platform == "win32" else "bin")
     constraints = ROOT / "constraints.txt"
     requirement = f"dureader-retrieval[baselines] @ {wheel.as_uri()}"

@@ -110,9 +110,11 @@ def _pairs_of_different_questions() -> list[tuple[str, str]]:
 
 
 def test_a_threshold_of_a_dual_encoder_is_calibrated(world: Path) -> None:
+    # As many equal pairs as different pairs, because a threshold needs both in each half.
     labelled = [(question, question, 1) for question in TRAIN * 10]
     labelled += [(first, second, 0) for first, second in _pairs_of_different_questions()]
     calibration = json.loads(_calibrate(world, "dual", labelled).stdout)
+    # The threshold of one half is measured on the other half, so the precision may miss the requested 0.9.
     assert calibration["recall"] == 1 and calibration["precision"] > 0.8
     assert 0 < calibration["threshold"] < 1
     assert calibration == json.loads((world / "dual.json").read_text())

@@ -104,7 +104,9 @@ def entries(manifest: dict[str, Any]) -> list[dict[str, Any]]:
         (lambda m: entries(m)[1].update(sha256=entries(m)[0]["sha256"]), f"{SHARD}: has the SHA-256"),
     ],
 )
-def test_other_shards_are_one_error(release: Path, change: Callable[[dict[str, Any]], Any], message: str) -> None:
+def test_a_manifest_with_other_shards_is_one_error(
+    release: Path, change: Callable[[dict[str, Any]], Any], message: str
+) -> None:
     manifest = json.loads((release / MANIFEST).read_text())
     change(manifest)
     (release / MANIFEST).write_text(json.dumps(manifest))

@@ -110,14 +110,17 @@ def test_another_encoding_never_becomes_wrong_characters(texts: list[str], encod
 
 
 @given(st.lists(st.sampled_from(SENTENCES), min_size=2), st.data())
-def test_damaged_utf8_is_never_taken_for_gb18030(texts: list[str], data: st.DataObject) -> None:
-    damaged_text = bytearray("\n".join(texts).encode())
-    for _ in range(data.draw(st.integers(1, 3))):
-        damaged_text[data.draw(st.integers(0, len(damaged_text) - 1))] = data.draw(st.integers(0, 255))
+def test_damaged_utf8_is_refused_or_read_as_utf8_but_never_taken_for_gb18030(
+    texts: list[str], choice: st.DataObject
+) -> None:
+    damaged_bytes = bytearray("\n".join(texts).encode())
+    for _ in range(choice.draw(st.integers(1, 3))):
+        damaged_bytes[choice.draw(st.integers(0, len(damaged_bytes) - 1))] = choice.draw(st.integers(0, 255))
     try:
-        assert detect_encoding(bytes(damaged_text)) == "utf-8"
-    except InputError as error:
-        assert ":" in str(error)
+        encoding = detect_encoding(bytes(damaged_bytes))
+    except InputError:
+        return
+    assert encoding == "utf-8"
 
 
 cells = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0\r\ufeff"), max_size=12)

@@ -55,8 +55,8 @@ def open_dual_search(
 def open_cross_ranker(model: str, passages: CachedPassages, *, device: str | None, dtype: str) -> Rerank:
     """Return a function that re-ranks passages by the logits of a cross-encoder.
 
-    ``device`` and ``dtype`` are the values of --device and --dtype. Raises :class:`InputError` if the model is no
-    cross-encoder.
+    ``device`` and ``dtype`` are the values of --device and --dtype. Raises :class:`InputError` if the model cannot be
+    opened as a cross-encoder.
     """
     one_device = devices_of(device)[0]
     scorer = CrossScorer(open_cross(ModelSettings(model), one_device, dtype_of(dtype, one_device)))

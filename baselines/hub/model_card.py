@@ -56,7 +56,16 @@ _EXAMPLE_QUESTIONS = ["火车票可以提前多少天买", "饺子怎么煮"]
 
 @dataclass(frozen=True)
 class MeasuredSet:
-    """The measures of a run, and facts about its data. ``values`` has a fraction for each value of ``PAPER``."""
+    """The measures of a run, and facts about its data.
+
+    Attributes:
+        run: name of the run's file.
+        set, split: the set and the split of the queries.
+        queries: number of queries that were measured.
+        passages: number of passages in the corpus.
+        fingerprint: fingerprint of the corpus.
+        values: the measures as fractions, by the official names, which are the values of ``PAPER``.
+    """
 
     run: str
     set: str
@@ -74,7 +83,10 @@ class MeasuredSet:
 
 
 def finish_checkpoint(folder: Path, name: str) -> None:
-    """Add requirements, card and checksums to the checkpoint in ``folder``. ``name`` is its final name."""
+    """Add the required version of its library, card and checksums to the checkpoint in ``folder``.
+
+    ``name`` is the name that the folder gets when the checkpoint is complete.
+    """
     write_needs(folder)
     write_text(folder / CARD, model_card(open_checkpoint(folder), name))
     write_hashes(folder)
@@ -90,6 +102,7 @@ def model_card(
     """Return the card as Markdown with a YAML head.
 
     Args:
+        checkpoint: the model that the card describes.
         name: the name that the code block loads: ORG/NAME on the hub, or the folder's name.
         measured: measures of the model's runs.
         licence: licence of the weights by its name on the hub. None: ``apache-2.0`` if all training data have
@@ -103,6 +116,7 @@ def model_card(
     record = checkpoint.training
     set_name = recipe_data.get("set", "main")
     learns_from_pairs = recipe_data.get("source") == "pairs"
+    # The queries of the set crosslingual are English, so its card shows an English query.
     languages = ["zh", "en"] if set_name == "crosslingual" else ["zh"]
     title = name.rsplit("/", 1)[-1]
     if not licence:
@@ -148,7 +162,7 @@ def _make_head(
     dataset: str | None,
     measured: Sequence[MeasuredSet],
 ) -> Any:
-    """Return the card's YAML head, which the hub reads."""
+    """Return the card's YAML head, which the hub reads. ``title`` is the model's name without its organisation."""
     from huggingface_hub import ModelCardData
 
     model_kind = _KINDS[checkpoint.kind]
@@ -179,14 +193,17 @@ def _describe_kind(checkpoint: Checkpoint) -> str:
 
 def _has_only_dureader_data(record: dict[str, Any], set_name: str) -> bool:
     """True if all training data have DuReader's licence. ``record`` is the content of ``training.json``."""
-    builds = record.get("builds")
+    builds = record.get("builds")  # verbs of `builders` that made the training data; None: unknown
     if builds is None or set_name not in ("main", "crosslingual"):
         return False
     return _VERBS_WITHOUT_OTHER_DATA.issuperset(builds)
 
 
 def _facts(record: dict[str, Any]) -> dict[str, Any]:
-    """Return the facts of the card's table: sizes, time, device, counts of the data, and versions."""
+    """Return the facts of the card's table: sizes, time, device, counts of the data, and versions.
+
+    ``record`` is the content of ``training.json``. A fact that the record lacks is None, and has no row in the table.
+    """
     facts = {name: record.get(name) for name in _RECORDED_FACTS}
     for name, count in record.get("counts", {}).items():
         facts[f"counts: {name}"] = count
@@ -195,7 +212,10 @@ def _facts(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _eval_results(kind: str, measured: Sequence[MeasuredSet], dataset: str | None) -> list[Any]:
-    """Return the measures as entries of the card's model-index, which the hub displays."""
+    """Return the measures as entries of the card's model-index, which the hub displays.
+
+    ``kind`` is the kind of the model: dual, or another kind, which re-ranks.
+    """
     from huggingface_hub import EvalResult
 
     results = []

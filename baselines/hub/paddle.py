@@ -139,8 +139,9 @@ class PaddleParameter(NamedTuple):
 class OfficialModel:
     """The parameters of a model under transformers' names, with its configuration and vocabulary.
 
-    ``parts`` has the keys ``query`` and ``document`` for a dual-encoder, else ``model``. A starting checkpoint has a
-    pooler if the folder has a pooler. ``sources`` has the SHA-256 of each input.
+    ``parts`` has the parameters by part: ``query`` and ``document`` for a dual-encoder, else ``model``. A starting
+    checkpoint has a pooler if the folder has a pooler. ``vocabulary`` has the id of each token. ``sources`` has the
+    SHA-256 of each input.
     """
 
     kind: Kind
@@ -223,7 +224,10 @@ def _read_values(files: dict[str, Path], parts: dict[str, list[PaddleParameter]]
 
 
 def _detect_parts(config: ErnieConfig, file_names: set[str]) -> tuple[Kind, dict[str, list[PaddleParameter]]]:
-    """Detect the kind of a model from the names of its files. Return (kind, parameters of each part)."""
+    """Detect the kind of a model from the names of its files. Return (kind, expected parameters by part).
+
+    The parts are ``query`` and ``document`` for a dual-encoder, else ``model``.
+    """
     if any(name.startswith((QUERY_PREFIX, PASSAGE_PREFIX)) for name in file_names):
         query_encoder = list(encoder_parameters(config, QUERY_PREFIX))
         passage_encoder = list(encoder_parameters(config, PASSAGE_PREFIX))
@@ -334,11 +338,12 @@ def read_parameter(parameter_path: Path) -> Floats:
     """
     content = parameter_path.read_bytes()
     header_size = struct.calcsize(_FILE_HEADER)
-    # A file that is too short gets a header of ones, whose versions are wrong.
+    # A header that is too short is filled up with 1 bits. A version, the LoD levels or the size is then wrong, so the
+    # file is refused below.
     header = content[:header_size].ljust(header_size, b"\xff")
     first_version, lod_levels, second_version, description_size = struct.unpack(_FILE_HEADER, header)
 
-    # The description of the values: their type and shape.
+    # The description of the values: their type and shape. A damaged size may be huge or negative.
     description = content[header_size : header_size + min(description_size, _LARGEST_DESCRIPTION)]
     numbers = list(_read_varints(description))
     fields = list(zip(numbers[::2], numbers[1::2], strict=False))  # (tag, value)
@@ -384,7 +389,7 @@ def _read_varints(message: bytes) -> Iterator[int]:
 
 
 def write_model(model_folder: Path, official: OfficialModel) -> None:
-    """Write the model into ``model_folder``."""
+    """Write the model into ``model_folder``, as sentence-transformers saves a model of its kind."""
     quiet_libraries()
     model_folder.mkdir(exist_ok=True)
     # Not in /tmp, because the parts are as large as the model.
@@ -398,7 +403,10 @@ def write_model(model_folder: Path, official: OfficialModel) -> None:
 
 
 def _write_dual_encoder(model_folder: Path, official: OfficialModel, parts_folder: Path) -> None:
-    """Write a Router of two encoders. The [CLS] vectors of queries and passages are compared by dot product."""
+    """Write a Router of two encoders. The [CLS] vectors of queries and passages are compared by dot product.
+
+    ``parts_folder`` is for the two encoders, which are removed afterwards.
+    """
     inputs: dict[str, tuple[InputKind, int]] = {
         "query": ("query", QUERY_LENGTH),
         "document": ("passage", PASSAGE_LENGTH),
@@ -425,9 +433,9 @@ def _write_cross_encoder(model_folder: Path, official: OfficialModel, parts_fold
     """Write a cross-encoder with one output, the difference of the two official outputs.
 
     The sigmoid of the output is the probability of class 1, so ``predict`` and ``rank`` return the official scores.
-    With two outputs, ``rank`` would refuse the model.
+    With two outputs, ``rank`` would refuse the model. ``parts_folder`` is for a copy, which is removed afterwards.
     """
-    # The second row minus the first row. Other parameters are BERT's.
+    # The classifier's second row minus its first row. Other parameters are BERT's.
     state = {}
     for name, tensor in _as_tensors(official.parts["model"]).items():
         if name.startswith("classifier."):

@@ -50,6 +50,8 @@ class CheckpointManifest(Struct, frozen=True):
 def fetch_checkpoint(repo: str, commit: str, target_folder: Path) -> None:
     """Fetch the files that the manifest of a commit lists into a folder, except files that are already complete.
 
+    ``repo`` is ORG/NAME. The folder gets neither the manifest nor the library's records of the download.
+
     After a broken connection, the download of a file resumes. After a restart, an incomplete file is fetched from its
     beginning, because huggingface_hub 2 keeps no incomplete files. Raises :class:`InputError` if the hub refuses, if
     `push` did not make the checkpoint, or if a file differs from the manifest.
@@ -75,5 +77,6 @@ def fetch_checkpoint(repo: str, commit: str, target_folder: Path) -> None:
             raise InputError(f"{repo} is no checkpoint that `push` made ({file.path} is missing); {advice}")
         if sha256_of(target_folder / file.path) != file.sha256:
             raise InputError(f"{repo}: {file.path} differs from its manifest; run the same command again{OTHER_HUB}")
+    # Only the files of the checkpoint stay.
     shutil.rmtree(target_folder / ".cache", ignore_errors=True)  # the library's download records
     (target_folder / MANIFEST).unlink()

@@ -24,7 +24,7 @@ RESULTS = ".eval_results"
 
 
 def score_runs(release: Release, split: str, set_name: str, runs: Sequence[Run | Path]) -> list[MeasuredSet]:
-    """Return the scores of each run, with the facts about the release that the card states."""
+    """Measure each run of a split. Return its scores, with the facts about the release that the card states."""
     qrels = release_qrels(release, split, set_name)
     corpus = SETS[set_name].corpus
     passage_count = release.rows(corpus, "corpus")
@@ -53,7 +53,8 @@ def stage_files(
 ) -> dict[str, tuple[Path, str]]:
     """Return the files to push, {path in the repository: (file, SHA-256)}. New files are written into ``work_folder``.
 
-    ``results`` has the texts of the files of :func:`eval_results`.
+    ``card`` is the text of the card. ``results`` has the leaderboard's files, {path in the repository: text}. Raises
+    :class:`InputError` if the checkpoint has a link, or a file with the manifest's name.
     """
     names, skipped_names = checkpoint.files()
     if skipped_names:
@@ -78,14 +79,16 @@ def stage_files(
 
 
 def eval_results(measured: Sequence[MeasuredSet], release: Release, dataset: str, repo: str) -> dict[str, str]:
-    """Return the files of ``.eval_results/`` with their YAML, one file for each run.
+    """Return the files of ``.eval_results/``, one file for each run: {path in the repository: YAML}.
+
+    ``dataset`` is the release's ORG/NAME on the hub, and ``repo`` the model's.
 
     The hub shows these scores on the dataset's leaderboard. The files are therefore written only if the passages,
     queries and judgments of ``release`` and ``dataset`` are identical. Otherwise a warning gives the reason. The format
     is huggingface_hub's EvalResultEntry (github.com/huggingface/hub-docs, eval_results.yaml).
 
     Raises:
-        InputError: the dataset does not exist, or the hub refuses.
+        InputError: the dataset does not exist, the hub refuses, or two runs have the same name.
     """
     from huggingface_hub import EvalResultEntry, HfApi, eval_result_entries_to_yaml
 
@@ -110,7 +113,8 @@ def eval_results(measured: Sequence[MeasuredSet], release: Release, dataset: str
                 notes=run.run,
             )
             entries.append(entry)
-        # The file is named after the run. Characters that some systems refuse in file names are replaced.
+        # The file is named after the run. Characters that some systems refuse in file names are replaced, and the name
+        # may not begin with a dot.
         name = re.sub(r"[^\w.-]+", "_", run.run).removesuffix(".gz").lstrip(".") or "run"
         path = f"{RESULTS}/{name}.yaml"
         if path in files:
@@ -120,11 +124,15 @@ def eval_results(measured: Sequence[MeasuredSet], release: Release, dataset: str
 
 
 def _first_difference(measured: Sequence[MeasuredSet], release: Release, dataset: str, commit: str) -> str:
-    """Describe the first difference between ``release`` and ``dataset``; empty if the measured data are identical."""
+    """Describe the first difference between ``release`` and ``dataset`` at ``commit``.
+
+    Return "" if the data of all measured runs are identical. The fingerprints in the manifests are compared.
+    """
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError
 
     try:
+        # The leaderboard needs this file, whose content does not matter here.
         hf_hub_download(dataset, EVAL, repo_type="dataset", revision=commit)
         manifest_path = Path(hf_hub_download(dataset, MANIFEST, repo_type="dataset", revision=commit))
         published_release = Release(manifest_path.parent, read_manifest(manifest_path))

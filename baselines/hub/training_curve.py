@@ -14,7 +14,7 @@ _CURVE_POINTS = 400  # a curve gets at most twice as many points
 
 
 class _Training(Struct):
-    """The fields of ``training.json`` that belong to the curve. A row of ``dev`` has the step and the scores."""
+    """The fields of ``training.json`` that belong to the curve. A row of ``dev`` is {"step": ..., score name: ...}."""
 
     losses: list[tuple[int, float]] = []
     dev: list[dict[str, float]] = []
@@ -46,10 +46,12 @@ class TrainingCurve(Struct, frozen=True):
 def read_training_curve(checkpoint: Path) -> TrainingCurve:
     """Read the curve of a checkpoint. Raises :class:`InputError` or OSError for a damaged or missing record."""
     training = read_json(checkpoint / TRAINING, _Training)
-    # The first score of the first evaluation is drawn. Steps without this score are skipped.
+    # The first score of the first evaluation with scores is drawn. Steps without this score are skipped.
     measure = ""
     for scores in training.dev:
-        measure = measure or next((name for name in scores if name != "step"), "")
+        score_names = [name for name in scores if name != "step"]
+        if score_names and not measure:
+            measure = score_names[0]
     points = [(scores["step"], scores[measure]) for scores in training.dev if "step" in scores and measure in scores]
     return TrainingCurve(measure, training.losses, points, training.steps, training.seconds, training.device)
 
@@ -57,7 +59,7 @@ def read_training_curve(checkpoint: Path) -> TrainingCurve:
 def draw_curve(panel: Any, curve: TrainingCurve, font_size: float) -> None:
     """Draw a training into a panel of matplotlib: loss on the left axis from 0, dev scores in percent on the right.
 
-    ``font_size`` is in points.
+    ``panel`` is an ``Axes``. ``font_size`` is in points.
     """
     # A thinned curve looks the same, and is drawn quickly.
     point_distance = max(1, len(curve.losses) // _CURVE_POINTS)

@@ -19,6 +19,8 @@ Answer = dict[str, Any]
 class AgentTools:
     """The tools. Threads can share them.
 
+    Arguments of calls come from other programs, so their types are checked.
+
     Args:
         searcher: the systems and passages.
         log: the log of all calls (None: no log).
@@ -37,42 +39,41 @@ class AgentTools:
         """Return the best passages: {"query", "system", "hits": [{"rank", "id", "score", "text"}]}.
 
         Args:
-            query: any text.
+            query: any text that is not blank, of at most :data:`SEARCHED_CHARS` characters.
             top_k: number of passages, 1 to :data:`MOST_HITS`.
             system: one of :attr:`system_names` ("": the first).
 
         Raises:
             InputError: an argument is wrong.
         """
-        asked = {"system": system, "query": query, "top_k": top_k}
-        system_name, query_text = self._answer_or_log("search", asked, lambda: self._check_search(**asked))
+        arguments = {"system": system, "query": query, "top_k": top_k}
+        system_name, query_text = self._call_or_log("search", arguments, lambda: self._check_search(**arguments))
         hits = self._searcher.hits(system_name, query_text, top_k)
         passage_ids = [passage_id for passage_id, _ in hits]
         scores = [score for _, score in hits]
-        values = {"system": system_name, "query": query_text, "top_k": top_k}
-        self._append("search", values | {"passage_ids": passage_ids, "scores": scores})
+        logged_arguments = {"system": system_name, "query": query_text, "top_k": top_k}
+        self._append("search", logged_arguments | {"passage_ids": passage_ids, "scores": scores})
+        texts = self._searcher.passage_texts(passage_ids)
         answer_hits = []
-        for rank, ((passage_id, score), text) in enumerate(
-            zip(hits, self._searcher.passage_texts(passage_ids), strict=True), start=1
-        ):
+        for rank, ((passage_id, score), text) in enumerate(zip(hits, texts, strict=True), start=1):
             answer_hits.append({"rank": rank, "id": passage_id, "score": score, "text": text})
         return {"query": query_text, "system": system_name, "hits": answer_hits}
 
     def passage(self, passage_id: Any) -> Answer:
         """Return {"id", "text"} of a passage. Raises :class:`InputError` for an unknown id."""
-        asked = {"passage_id": passage_id}
+        arguments = {"passage_id": passage_id}
 
         def read_text() -> str:
             if not isinstance(passage_id, str):
                 raise InputError(f"id: expected a text, found {passage_id!r}")
             return self._searcher.passage_texts([one_line(passage_id)])[0]
 
-        text = self._answer_or_log("passage", asked, read_text)
-        self._append("passage", asked)
+        text = self._call_or_log("passage", arguments, read_text)
+        self._append("passage", arguments)
         return {"id": passage_id, "text": text}
 
     def _check_search(self, system: Any, query: Any, top_k: Any) -> tuple[str, str]:
-        """Return (name of the system, text as one line). Raises :class:`InputError` for a wrong argument."""
+        """Return (name of the system, query as one line). Raises :class:`InputError` for a wrong argument."""
         query_text = one_line(query) if isinstance(query, str) else ""
         if not query_text:
             raise InputError(f"query: expected a text that is not blank, found {query!r}")
@@ -86,19 +87,19 @@ class AgentTools:
             raise InputError(f"system: expected one of {', '.join(self.system_names)}; found {system!r}")
         return system_name, query_text
 
-    def _answer_or_log(self, call: str, asked: Answer, answer: Callable[[], Any]) -> Any:
-        """Return ``answer()``. Log its error."""
+    def _call_or_log(self, tool: str, arguments: dict[str, Any], function: Callable[[], Any]) -> Any:
+        """Return the result of ``function``. Log an :class:`InputError` as a failed call of ``tool``, and raise it."""
         try:
-            return answer()
+            return function()
         except InputError as error:
-            # Arguments of other types than the log's fields would make the log unreadable.
-            readable = {}
-            for name, value in asked.items():
+            # Only texts are logged. Arguments of other types than the log's fields would make the log unreadable.
+            logged_arguments = {}
+            for name, value in arguments.items():
                 if isinstance(value, str):
-                    readable[name] = one_line(value)[:SEARCHED_CHARS]
-            self._append(call, readable | {"error": str(error)})
+                    logged_arguments[name] = one_line(value)[:SEARCHED_CHARS]
+            self._append(tool, logged_arguments | {"error": str(error)})
             raise
 
-    def _append(self, call: str, values: Answer) -> None:
+    def _append(self, tool: str, values: dict[str, Any]) -> None:
         if self._log is not None:
-            self._log.append(call, values)
+            self._log.append(tool, values)

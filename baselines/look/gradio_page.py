@@ -25,6 +25,7 @@ from builders.core.limits import usable_cores
 
 TITLE = "DuReader-retrieval: what each system finds"
 _QUEUE_LENGTH = 256
+_OTHER_THREADS = 8  # threads for requests that do not search
 _LISTED_QUESTIONS = 1_000  # other questions can be typed
 _MCP_PATH = "gradio_api/mcp/"
 _FONTS = ["system-ui", "sans-serif"]  # Gradio would fetch its own fonts from a server
@@ -33,19 +34,22 @@ _FONTS = ["system-ui", "sans-serif"]  # Gradio would fetch its own fonts from a 
 def _build_page(
     searcher: PageSearcher, tools: AgentTools, parallel_searches: int, *, for_agents: bool
 ) -> gradio.Blocks:
-    """Build the app. At most ``parallel_searches`` searches run at a time, and the others wait in a queue."""
+    """Build the app. At most ``parallel_searches`` searches run at a time, and the others wait in a queue.
+
+    With ``for_agents``, the tools also get endpoints that return JSON as a text, for the Model Context Protocol.
+    """
     distinct_texts = dict.fromkeys(text for _, text in searcher.questions)
     listed_texts = list(distinct_texts)[:_LISTED_QUESTIONS]
 
     # Gradio names endpoints after functions, and `search` is the name of a tool.
     def answer_page(text: str) -> str:
         try:
-            return searcher.page(text or "")
+            return searcher.page(text or "")  # Gradio may pass None for an empty field
         except InputError as error:
             raise gradio.Error(make_visible(str(error))) from error
 
     def first_answer(request: gradio.Request) -> tuple[str, str]:
-        """Answer the question in the URL (``?q=...``), or else the first question."""
+        """Return (text, answer as HTML) of the question in the URL (``?q=...``), or else of the first question."""
         text = request.query_params.get("q") or (listed_texts[0] if listed_texts else "")
         return text, answer_page(text)
 
@@ -124,7 +128,8 @@ def _return_text(endpoint: Callable[..., dict[str, Any]]) -> Callable[..., str]:
 def serve(searcher: PageSearcher, tools: AgentTools, host: str, port: int | None, *, mcp: bool = False) -> None:
     """Serve the page until the process is stopped. With ``mcp``, serve the tools to agents, too.
 
-    Raises :class:`InputError` if the address cannot be used, or the package mcp is missing.
+    ``port`` is None or 0 for the first free port from 7860. Raises :class:`InputError` if the address cannot be used,
+    or the package mcp is missing.
     """
     parallel_searches = usable_cores()
     app = _build_page(searcher, tools, parallel_searches, for_agents=mcp)
@@ -138,7 +143,7 @@ def serve(searcher: PageSearcher, tools: AgentTools, host: str, port: int | None
                 theme=gradio.themes.Default(font=_FONTS, font_mono=["monospace"]),
                 quiet=True,
                 prevent_thread_lock=True,
-                max_threads=parallel_searches + 8,
+                max_threads=parallel_searches + _OTHER_THREADS,
                 ssr_mode=False,
                 footer_links=["api"],
                 mcp_server=mcp,

@@ -32,9 +32,10 @@ def open_dual_search(
     device: str | None,
     dtype: str,
 ) -> Search:
-    """Open exact search of the passages' embeddings for queries that a model encodes.
+    """Return a function that encodes a query with a model, and searches the passages' embeddings exactly.
 
-    Raises the errors of `search`.
+    ``corpus`` is the config of the passages, and ``passages`` has their texts and ids. ``device`` and ``dtype`` are the
+    values of --device and --dtype. Raises :class:`InputError` if the embeddings are of another release or model.
     """
     vectors = open_vectors(embeddings)
     query_device = devices_of(device)[0]
@@ -52,7 +53,11 @@ def open_dual_search(
 
 
 def open_cross_ranker(model: str, passages: CachedPassages, *, device: str | None, dtype: str) -> Rerank:
-    """Open a cross-encoder, whose logits re-rank passages. Raises the errors of `rerank`."""
+    """Return a function that re-ranks passages by the logits of a cross-encoder.
+
+    ``device`` and ``dtype`` are the values of --device and --dtype. Raises :class:`InputError` if the model cannot be
+    opened as a cross-encoder.
+    """
     one_device = devices_of(device)[0]
     scorer = CrossScorer(open_cross(ModelSettings(model), one_device, dtype_of(dtype, one_device)))
 

@@ -27,7 +27,7 @@ class QuestionView:
 
     Attributes:
         question: id and text of the question.
-        note: why this question was chosen, or "".
+        note: which of several questions was chosen, for the text after the question's id, or "".
         split: the split of the question, or the name of the file of own queries; "" for a text of no split.
         runs: the runs. A run may have no passages for the question.
         top_k: number of passages of each run.
@@ -50,17 +50,21 @@ class QuestionView:
         return passage_id in self.positives
 
     def missed_positives(self) -> list[str]:
-        """Return the ids of positive passages that are not among the best passages of any run.
+        """Return the ids of positive passages that are not among the first ``top_k`` passages of any run.
 
         Ids that the corpus lacks are left out; `check` reports them.
         """
+        # Passages that the corpus lacks have no text.
         missed = (self.positives or set()) & self.texts.keys()
         for run in self.runs:
             missed -= {passage_id for passage_id, _ in self._hits(run)}
         return sorted(missed)
 
     def report(self, chars: int, colour: bool) -> Report:
-        """Return the passages as a result. The text has excerpts of ``chars`` characters."""
+        """Return the passages as a result. Its text has excerpts of at most ``chars`` characters.
+
+        ``colour``: mark terms and positives in a terminal's colours.
+        """
         return Report(self.value(), text=lambda: self.text(chars, colour), tables=lambda: [self.table()])
 
     def value(self) -> dict[str, Any]:
@@ -86,7 +90,7 @@ class QuestionView:
         return {"query-id": query_id, "text": text, "split": self.split, "runs": runs, "missed-positives": missed}
 
     def table(self) -> Table:
-        """Return the passages as a table."""
+        """Return the passages of each run as a table. Missed positives follow, with "(missed)" as their run."""
         rows = []
         for run in self.runs:
             for rank, (passage_id, score) in enumerate(self._hits(run), 1):
@@ -97,14 +101,17 @@ class QuestionView:
         return Table(["run", "rank", "score", "passage", "positive", "text"], rows, title=self.question[1])
 
     def text(self, chars: int, colour: bool) -> str:
-        """Format the passages for a terminal, with excerpts around the terms that passage and question share."""
+        """Format the passages for a terminal, with excerpts around the terms that passage and question share.
+
+        An excerpt has at most ``chars`` characters. ``colour``: mark terms and positives in a terminal's colours.
+        """
 
         def style(text: str, code: str) -> str:
             return f"{code}{text}{_PLAIN}" if colour else text
 
         def excerpt_line(passage_id: str) -> str:
-            beginning = self.texts[passage_id][:EXCERPT_SOURCE_CHARS]
-            excerpt = best_excerpt(flag_terms(beginning, terms), chars)
+            source_text = self.texts[passage_id][:EXCERPT_SOURCE_CHARS]
+            excerpt = best_excerpt(flag_terms(source_text, terms), chars)
             styled_words = [style(word, _TERM) if is_term else word for word, is_term in excerpt]
             return "     " + "".join(styled_words)
 
@@ -129,6 +136,7 @@ class QuestionView:
         return "\n".join(lines)
 
     def _hits(self, run: Run) -> list[tuple[str, float]]:
+        """Return (id, score) of the run's first ``top_k`` passages for the question."""
         return run.hits.get(self.question[0], [])[: self.top_k]
 
     def _ranks(self, passage_id: str) -> list[int | None]:
@@ -164,8 +172,9 @@ def view_question(
 ) -> QuestionView:
     """Return the question that ``query`` names, with the passages of each run.
 
-    ``own_queries`` are the queries of the runs, in place of the split's. Raises :class:`InputError` if there is no such
-    question, or a passage is unknown.
+    ``query`` is the id of a question, its text, or a part of its text. None: the first question that every run answers.
+    ``own_queries`` are the queries of the runs, in place of the split's, and have no judgments. Raises
+    :class:`InputError` if there is no such question, or a passage is unknown.
     """
     questions, source = _read_questions(release, set_name, split, own_queries)
     question, note = _choose_question(questions, runs, query, source, release)
@@ -178,14 +187,15 @@ def search_question(
 ) -> QuestionView:
     """Search by a question with BM25, and return the question with its passages.
 
-    ``query`` is the id or the text of a question of the split or of ``own_queries``, or any other text, which has no
-    judgments. Raises :class:`InputError` for an empty text.
+    ``query`` is the id or the text of a question of the split, or of ``own_queries`` if they are given. Any other text
+    is searched, too. Only questions of the split have judgments. Raises :class:`InputError` for an empty text.
     """
     questions, source = _read_questions(release, set_name, split, own_queries)
-    known_questions = [question for question in questions if query in question]
-    judged_split = split if known_questions and own_queries is None else ""
-    if known_questions:
-        question = known_questions[0]
+    # A question is the pair (id, text), so `query` must equal one of the two.
+    matches = [question for question in questions if query in question]
+    judged_split = split if matches and own_queries is None else ""
+    if matches:
+        question = matches[0]
     else:
         question = (text_id(query), query)
         source = ""
@@ -197,7 +207,7 @@ def search_question(
 def _read_questions(
     release: Release, set_name: str, split: str, own_queries: OwnQueries | None
 ) -> tuple[list[Question], str]:
-    """Return the questions of a split or of a file, and the name of their source."""
+    """Return the questions of ``own_queries``, or else of the split, and the name of the file or split."""
     if own_queries is not None:
         return own_queries.rows, own_queries.name
     return read_queries(release, split, SETS[set_name].queries), split
@@ -214,7 +224,11 @@ def _view(
     split: str,
     top_k: int,
 ) -> QuestionView:
-    """Read the judgments and texts of a question. ``split`` is the split of the judgments, or "" for none."""
+    """Read the judgments and texts of a question, and return its view.
+
+    ``split`` is the split of the judgments, or "" for none. ``source`` is the name of the split or file that has the
+    question. Raises :class:`InputError` if the corpus lacks a passage of a run.
+    """
     configs = SETS[set_name]
     query_id, _ = question
     positives = None
@@ -232,15 +246,20 @@ def _view(
 
 
 def _choose_question(
-    questions: Sequence[Question], runs: Sequence[Run], query: str | None, split: str, release: Release
+    questions: Sequence[Question], runs: Sequence[Run], query: str | None, source: str, release: Release
 ) -> tuple[Question, str]:
-    """Return the question that ``query`` names, or the first that every run answers, and a note on the choice."""
+    """Return the question that ``query`` names, or the first that every run answers, and a note on the choice.
+
+    ``query`` is an id, a text, or a part of a text. An id or a whole text takes precedence. ``source``, the name of the
+    split or file of the questions, and ``release`` are for the error.
+    """
     if query is None:
         runs_noun = "every run" if len(runs) > 1 else "the run"
         candidates = [question for question in questions if all(run.hits.get(question[0]) for run in runs)]
         note = f" (the first that {runs_noun} answers; --query TEXT_OR_ID names another)"
         description = "that every run answers"
     else:
+        # A question is the pair (id, text), so `query` must equal one of the two.
         exact_matches = [question for question in questions if query in question]
         candidates = exact_matches or [question for question in questions if query in question[1]]
         note = ""
@@ -248,7 +267,7 @@ def _choose_question(
             note = f" (the first of {len(candidates)} with {query} in them)"
         description = f"that has the id {query!r} or contains this text"
     if not candidates:
-        problem = f"no question of {split!r} {description}"
+        problem = f"no question of {source!r} {description}"
         if query is not None:
             problem += "; without runs, `show --query TEXT` searches by any text"
         raise InputError(problem, path=release.path)

@@ -58,12 +58,14 @@ def serve_page(
     mcp: bool = False,
     log_path: Path | None = None,
 ) -> None:
-    """Serve the page until the process is stopped. If the embedded sample is missing, it is built.
+    """Serve the page until the process is stopped. If ``release`` is the embedded sample and is missing, it is built.
 
-    With ``mcp``, agents can use the page's tools. Their calls, and those of other programs, are appended to
-    ``log_path``.
+    ``top_k`` is the number of passages in a column, and ``candidates`` the number that a re-ranker reads. ``port`` is
+    None or 0 for the first free port from 7860. With ``mcp``, agents can use the page's tools. Their calls, and those
+    of other programs, are appended to ``log_path`` (None: no log).
 
-    Raises :class:`InputError` if Gradio is missing, or a system cannot be opened.
+    Raises :class:`InputError` if Gradio is missing, or a system cannot be opened, and :class:`UsageError` if only one
+    of ``models.model`` and ``models.passages`` is given.
     """
     if (models.model is None) != (models.passages is None):
         raise UsageError("--model M and --passages DIR (embeddings of the passages by M) need each other")
@@ -87,7 +89,10 @@ def serve_page(
 def open_searcher(
     release: Release, *, set_name: str, split: str, models: PageModels, top_k: int, candidates: int
 ) -> PageSearcher:
-    """Open BM25 and the models of the page. Raises :class:`InputError` if a system cannot be opened."""
+    """Open BM25 and the models of the page. Raises :class:`InputError` if a system cannot be opened.
+
+    ``top_k`` is the number of passages in a column, and ``candidates`` the number that a re-ranker reads.
+    """
     configs = SETS[set_name]
     questions = read_queries(release, split, configs.queries)
     positives = positives_of(release, configs, split)
@@ -115,7 +120,8 @@ def open_searcher(
     from baselines.bm25.engine_numba import open_index
     from baselines.bm25.tokens import DEFAULT
 
-    index = open_index(IndexedTexts(release, configs.corpus, analyzer=DEFAULT), None, usable_cores())
+    indexed_texts = IndexedTexts(release, configs.corpus, analyzer=DEFAULT)
+    index = open_index(indexed_texts, indexes_folder=None, workers=usable_cores())
 
     def search_bm25(query_text: str, top_k: int) -> list[Hit]:
         return index.search(index.analyzer(query_text), top_k)

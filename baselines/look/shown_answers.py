@@ -46,11 +46,13 @@ class PageSearcher:
     """Systems that search one collection, and the split's questions. Threads can share a searcher.
 
     Args:
-        systems: the search function of each column, by the column's name.
+        systems: the search function of each column, by the column's name, in the order of the columns.
+        passages: texts and ids of the collection.
         questions: (id, text) of each question.
         positives: the positive passages by query id; None if the split has no judgments.
-        rerank: the name of the last column, and the function that re-ranks the column before it.
-        top_k, candidates: number of hits in a column, and number of hits that are re-ranked.
+        rerank: the name of a further, last column, and the function that re-ranks the hits of the last system.
+        top_k: number of hits in a column of the page.
+        candidates: number of hits that are re-ranked.
     """
 
     def __init__(
@@ -74,7 +76,7 @@ class PageSearcher:
         self._ids_by_text: dict[str, str] = {}
         for query_id, query_text in questions:
             self._ids_by_text.setdefault(one_line(query_text), query_id)
-        self._answer = functools.lru_cache(_CACHED_ANSWERS)(self._columns)
+        self._cached_columns = functools.lru_cache(_CACHED_ANSWERS)(self._columns)
 
     @property
     def system_names(self) -> list[str]:
@@ -85,15 +87,20 @@ class PageSearcher:
         return names
 
     def hits(self, system_name: str, query_text: str, top_k: int) -> list[Hit]:
-        """Return the best passages of a column. ``query_text`` is one line of at most :data:`SEARCHED_CHARS`."""
+        """Return the ``top_k`` best passages of a column, or at most ``candidates`` for the re-ranked column.
+
+        ``query_text`` is one line of at most :data:`SEARCHED_CHARS` characters.
+        """
         if system_name in self._systems:
             return self._systems[system_name](query_text, top_k)
         assert self._rerank is not None  # a column that is no system
         # The re-ranker reads the column before it, the last system.
         last_search = list(self._systems.values())[-1]
-        candidates = last_search(query_text, max(top_k, self._candidates))
-        candidate_ids = [passage_id for passage_id, _ in candidates[: self._candidates]]
-        return self._rerank[1](query_text, candidate_ids)[:top_k] if candidate_ids else []
+        candidate_ids = [passage_id for passage_id, _ in last_search(query_text, self._candidates)]
+        if not candidate_ids:
+            return []
+        _, rerank = self._rerank
+        return rerank(query_text, candidate_ids)[:top_k]
 
     def passage_texts(self, passage_ids: Sequence[str]) -> list[str]:
         """Return the texts of passages. Raises :class:`InputError` for an unknown id."""
@@ -117,11 +124,11 @@ class PageSearcher:
         notes = [f"“{html.escape(make_visible(query_text))}”", origin]
         if len(line) > SEARCHED_CHARS:
             notes.append(f"Only the first {SEARCHED_CHARS:,} of {len(line):,} characters were searched.")
-        columns = self._answer(query_text, query_id)
+        columns = self._cached_columns(query_text, query_id)
         return f'{_STYLE}<p>{" · ".join(notes)}</p><div class="found">{columns}</div>'
 
     def _columns(self, query_text: str, query_id: str | None) -> str:
-        """Search by each system, and return the columns as HTML. ``query_id``: None for a text of the user."""
+        """Search by each system, and return the columns as HTML. ``query_id``: None for no question of the split."""
         positive_ids = None
         if query_id is not None and self._positives is not None:
             positive_ids = self._positives.get(query_id, set())
@@ -149,7 +156,11 @@ class PageSearcher:
         positive_ids: set[str] | None,
         earlier_ranks: Mapping[str, int] | None = None,
     ) -> str:
-        """Return one column as HTML. ``earlier_ranks`` has the passages' ranks before re-ranking."""
+        """Return one column as HTML: the first ``top_k`` of ``hits``.
+
+        ``positive_ids``: None if the positives are unknown. ``earlier_ranks``: the rank of each passage id before
+        re-ranking; None for a column that is not re-ranked.
+        """
         best_hits = hits[: self._top_k]
         ranking = [passage_id for passage_id, _ in best_hits]
         texts = self._passages.texts(self._passages.rows(ranking).tolist())
@@ -171,7 +182,11 @@ def _hit_box(
     is_positive: bool,
     earlier_rank: int | None,
 ) -> str:
-    """Return a passage of a column as HTML. A click on an excerpt opens the whole passage."""
+    """Return a passage of a column as HTML. A click on an excerpt opens the passage.
+
+    ``excerpt_and_passage`` are HTML; the second is empty if the excerpt is the whole passage. ``earlier_rank`` is the
+    rank before re-ranking, or None.
+    """
     excerpt, passage = excerpt_and_passage
     if passage:
         excerpt = f'<details><summary>{excerpt}</summary><p class="whole">{passage}</p></details>'

@@ -90,6 +90,7 @@ def _split_text(text: str, split_rest: Callable[[str], list[str]], *, single_let
 
 
 def _split_characters(text: str) -> list[str]:
+    """Return the Chinese characters, and the runs of other letters and digits. Signs are dropped."""
     tokens: list[str] = []
     for run in _RUN.findall(text.lower()):
         if _IS_CHINESE.match(run):
@@ -100,6 +101,7 @@ def _split_characters(text: str) -> list[str]:
 
 
 def _split_bigrams(text: str) -> list[str]:
+    """Return the pairs of neighbouring Chinese characters, lone ones, and the runs of other letters and digits."""
     tokens: list[str] = []
     for run in _RUN.findall(text.lower()):
         if len(run) > 1 and _IS_CHINESE.match(run):
@@ -124,7 +126,7 @@ class Analyzer:
     """A callable that splits a text into tokens. bm25s accepts it as ``splitter``.
 
     Attributes:
-        name: one of ``ANALYZERS``.
+        name: one of ``ANALYZERS``. With ``tokenizer``, it may be any text, because it is not used.
         drop_stop_words: True to drop the tokens in ``STOP_WORDS``.
         dictionary: a user's words, for an analyzer with words.
         simplified: True to convert texts to simplified Chinese first.
@@ -154,7 +156,7 @@ class Analyzer:
 
     @property
     def version(self) -> str:
-        """Name and version of the rules, for the key of an index."""
+        """Names and versions of all rules that the tokens depend on, for the key of an index and for manifests."""
         rules: list[str] = []
         if self.tokenizer:
             rules.append(self.tokenizer.version)

@@ -443,11 +443,11 @@ class NumbaIndex(InvertedIndex):
         return rows, _scale_back(integer_scores, hit_counts, weight_sums), hit_counts
 
     def _look_up_terms(self, queries: list[list[str]]) -> tuple[Array, Array, Array]:
-        """Return the terms of the queries that the index has, in the order of the queries. A row is one term of a query.
+        """Return the terms of the queries that the index has, by query. ``queries`` are lists of tokens.
 
-        The three arrays are (1) the number of the query, (2) the first list and the end of the term's lists, shape
-        (terms, 2), and (3) the weight: the idf times the count of the term in the query. ``queries`` are lists of
-        tokens.
+        The three arrays have a row for each term of a query: (1) the number of the query, (2) the first list and the
+        end of the term's lists, shape (terms, 2), and (3) the weight, which is the idf times the count of the term in
+        the query.
         """
         counts_by_query = [Counter(words) for words in queries]
         all_words: list[str] = []
@@ -635,7 +635,7 @@ def _gather_all(sums, candidates, needed_sum):  # type: ignore[no-untyped-def]
 
 @compiled
 def _gather_touched(sums, candidates, postings, needed_sum, count):  # type: ignore[no-untyped-def]
-    """Write the rows of a list whose sum is at least ``needed_sum`` to ``candidates``. Clear the other sums of the list.
+    """Write the rows of a list whose sum is at least ``needed_sum`` to ``candidates``. Clear the list's other sums.
 
     ``candidates`` has ``count`` rows of other lists already. Return the new count. The sum of a candidate becomes
     negative, so that the next list does not add the candidate again.

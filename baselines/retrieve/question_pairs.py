@@ -92,7 +92,10 @@ def _read_json_lines(path: Path) -> Iterator[tuple[int, Sequence[str], Sequence[
 
 
 def _find_columns(columns: Sequence[str], path: Path, line_number: int) -> list[int]:
-    """Return the positions of the two questions and the label in a row."""
+    """Return the positions of the two questions and the label in a row. ``columns`` are the row's column names.
+
+    Raises :class:`InputError` unless the row has one column of each.
+    """
     # A column may have any of the published names, but a row must not have two columns of the same meaning.
     positions = []
     for accepted_names in _COLUMN_NAMES.values():

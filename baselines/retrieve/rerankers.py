@@ -133,6 +133,7 @@ class LanguageModel(CrossEncoderReranker):
             raise InputError(
                 "has no chat template; expected an instruction-tuned language model", path=self.settings.name
             )
+        # model[1] subtracts the logit of the token no from that of the token yes.
         unknown_id = transformer.tokenizer.unk_token_id
         for attribute in ("true_token_id", "false_token_id"):
             if getattr(model[1], attribute, None) in (None, unknown_id):
@@ -209,11 +210,12 @@ class ListwiseReranker(OpenReranker):
             "kind": self.kind,
             "name": self.settings.name,
             "window": [PASSAGES_PER_WINDOW, WINDOW_STEP],
+            # The prompt of an empty query and passage, because scores depend on its wording.
             "asked": order_prompt("", [""], self.settings.query_prompt or ""),
         }
 
     def score(self, pairs: Sequence[tuple[str, str]], device: str) -> list[float]:
-        endpoint = Endpoint(self.settings.name, otherwise="")
+        endpoint = Endpoint(self.settings.name, otherwise="")  # the error of a missing address has no other remedy
         groups: list[tuple[str, list[str]]] = []
         for query_text, query_pairs in itertools.groupby(pairs, key=lambda pair: pair[0]):
             groups.append((query_text, [passage_text for _, passage_text in query_pairs]))
@@ -267,7 +269,10 @@ class ListwiseReranker(OpenReranker):
 
 
 def order_prompt(query_text: str, passage_texts: Sequence[str], instruction: str = "") -> str:
-    """Return the prompt that asks for the best order of passages. The passages are numbered from 1."""
+    """Return the prompt that asks for the best order of passages. The passages are numbered from 1.
+
+    ``instruction`` replaces the usual first line.
+    """
     lines = []
     for number, passage_text in enumerate(passage_texts, start=1):
         one_line = " ".join(passage_text.split())
@@ -375,7 +380,7 @@ def score_groups(job: PairJob, device: str, query_groups: Sequence[Group]) -> li
     passage_ids = list(itertools.chain.from_iterable(group_ids for _, group_ids in query_groups))
     rows = passages.rows(passage_ids)
     if (rows < 0).any():
-        unknown_id = passage_ids[int(rows.argmin())]
+        unknown_id = passage_ids[int(rows.argmin())]  # an unknown id has the row -1
         raise InputError(f"{job.corpus}/{job.split} has no {unknown_id!r}; build the release again", path=job.release)
     # The pairs of all queries are scored together, so that a batch has pairs of similar lengths.
     query_texts: list[str] = []
@@ -433,7 +438,7 @@ def score_windows(
 
 
 def close_models() -> None:
-    """Forget the model that :func:`score_windows` or :func:`opened_model` has opened in this thread."""
+    """Forget the model of pairs that this thread has opened, for example in :func:`score_windows`, to free memory."""
     _open_scorer.cache_clear()
 
 

@@ -41,9 +41,11 @@ class FaissEngine(SearchEngine):
     """FAISS's exhaustive search in 32 bits. A GPU needs FAISS's GPU build (extra ``gpu``)."""
 
     def __init__(self, query_vectors: Vectors, candidate_count: int, device: str = "cpu") -> None:
+        """Search by ``query_vectors`` for ``candidate_count`` passages each. ``device`` is cpu, cuda or cuda:NUMBER."""
         import faiss
 
         self._queries = widen_embeddings(query_vectors)
+        # The best passages so far. keep_max, because the best have the largest inner products.
         self._heap = faiss.ResultHeap(len(query_vectors), candidate_count, keep_max=True)
         self._gpu_resources: Any = None
         # FAISS's CPU build lacks the class.

@@ -172,7 +172,10 @@ def search_vectors(
         passage_vectors = replace(passage_vectors, chosen=sample_rows(opened_release, configs.corpus, sample))
 
     def search_queries(numbers: Sequence[int]) -> Iterator[tuple[str, list[Hit]]]:
-        """Return the ids and the hits of some queries. The hits of a query are computed when they are read."""
+        """Return the ids and the hits of some queries, by their positions in ``query_rows``.
+
+        The hits of a query are computed when they are read.
+        """
         if encoder is not None:
             query_vectors = encode_queries(encoder, [query_rows[number][1] for number in numbers])
         else:

@@ -215,7 +215,8 @@ class ListwiseReranker(OpenReranker):
         }
 
     def score(self, pairs: Sequence[tuple[str, str]], device: str) -> list[float]:
-        endpoint = Endpoint(self.settings.name, otherwise="")  # the error of a missing address has no other remedy
+        # Without ``otherwise``, the error of a missing address would advise an option that `rerank` lacks.
+        endpoint = Endpoint(self.settings.name, otherwise="")
         groups: list[tuple[str, list[str]]] = []
         for query_text, query_pairs in itertools.groupby(pairs, key=lambda pair: pair[0]):
             groups.append((query_text, [passage_text for _, passage_text in query_pairs]))

@@ -210,6 +210,7 @@ class Retriever(abc.ABC):
         known_states = states_of_output(out, MANIFEST)
         with work_beside(out, key_of(manifest), wait=True) as work_folder:
             # Return an index of an earlier, equal call. Replace a damaged index, but no directory of other origin.
+            # "rows": None for an index of all rows, because an index that lists some rows does not equal it.
             earlier_index = VectorIndex.read(out) if (out / MANIFEST).exists() else None
             if earlier_index is None or not _is_of(earlier_index, {"rows": None, **manifest}):
                 expect_known_output(out, MANIFEST, known_states)
@@ -476,7 +477,10 @@ class PassageScorer:
     encoder: Any | None
 
     def scores(self, groups: Sequence[tuple[str, Sequence[str]]]) -> list[list[float]]:
-        """Return the scores of each group's passages, see :meth:`Retriever.scores`."""
+        """Return the scores of each group's passages, or -inf for a passage that a search never returns.
+
+        A group is the text of a query and ids of passages.
+        """
         with report_texts("queries", len(groups)):
             return self._score_groups(groups)
 
@@ -562,7 +566,10 @@ def _parts_of(index_folder: Path) -> Path:
 
 
 def _load_stored_vectors(index_folders: Sequence[Path], chunk_rows: Rows) -> tuple[npt.NDArray[np.bool_], Halves]:
-    """Return (True for each row that an index has, vectors of all rows). Vectors of other rows are zeros."""
+    """Return (True for each of ``chunk_rows`` that an index has, vectors of all these rows). Other vectors are zeros.
+
+    ``chunk_rows`` are rows of the split that the indexes encode.
+    """
     is_stored = np.zeros(len(chunk_rows), bool)
     vectors: Halves = np.zeros((len(chunk_rows), 0), np.float16)
     for folder in index_folders:
@@ -676,8 +683,9 @@ def _encoder_of(retriever: Retriever, device: str, task: str) -> Any:
 
 
 def _save_array(folder: Path, file_name: str, array: npt.NDArray[Any], store: VectorStore | None) -> IndexFile:
+    """Save an array, and return its entry for the manifest. ``store`` is its form; None for an array of the model."""
     path = folder / file_name
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(exist_ok=True)  # a model with several arrays has a folder for each chunk
     with new_file(path) as temporary_path, open(temporary_path, "wb") as stream:
         np.save(stream, array)
     entry = structs.asdict(describe_file(folder, file_name, len(array)))

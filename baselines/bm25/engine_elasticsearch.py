@@ -125,6 +125,10 @@ class ElasticsearchIndex(InvertedIndex):
         self.passages = texts.release.rows(texts.config, texts.split)
 
     def search_columns(self, query_ids: Sequence[str], queries: list[list[str]], top_k: int) -> RunColumns:
+        """Return each query's ``top_k`` best passages, by falling score, then by id. ``queries`` are lists of tokens.
+
+        Raises :class:`InputError` if the server refuses a search, or ``top_k`` is above its limit.
+        """
         if top_k > _WINDOW:
             raise InputError(f"--top-k {top_k}: Elasticsearch returns at most {_WINDOW} passages per search")
         hits_by_query: list[list[Hit]] = [[] for _ in queries]

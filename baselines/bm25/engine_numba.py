@@ -142,22 +142,22 @@ LENGTHS = np.array([_decode_length(code) for code in range(256)])
 
 def hashes_of(words: pa.StringArray) -> Array:
     """Return a 64-bit hash for each word."""
-    _, ends, data = words.buffers()
+    _, offsets, data = words.buffers()
     word_bytes = np.frombuffer(data or b"", np.uint8)
-    word_hashes = _hash_words(word_bytes, np.frombuffer(ends, np.int32), len(words))
+    word_hashes = _hash_words(word_bytes, np.frombuffer(offsets, np.int32), len(words))
     return np.asarray(word_hashes).view(np.int64)
 
 
 @compiled
-def _hash_words(word_bytes, ends, word_count):  # type: ignore[no-untyped-def]
-    """Hash the words of an Arrow column: word n has the bytes from ``ends[n]`` to ``ends[n + 1]``.
+def _hash_words(word_bytes, offsets, word_count):  # type: ignore[no-untyped-def]
+    """Hash the words of an Arrow column: word n has the bytes from ``offsets[n]`` to ``offsets[n + 1]``.
 
     Each byte is mixed in as in FNV-1a: xor, then multiply. Then the upper half is xored into the lower half, because a
     multiplication moves bits only upwards.
     """
     word_hashes = np.full(word_count, _HASH_START, np.uint64)
     for word in range(word_count):
-        for position in range(ends[word], ends[word + 1]):
+        for position in range(offsets[word], offsets[word + 1]):
             word_hashes[word] = (word_hashes[word] ^ np.uint64(word_bytes[position])) * np.uint64(_HASH_MULTIPLIER)
             word_hashes[word] ^= word_hashes[word] >> np.uint64(32)
     return word_hashes
@@ -411,9 +411,10 @@ class NumbaIndex(InvertedIndex):
         return RunColumns(query_ids, hit_counts, self._ids.take(pa.array(rows)), scores)
 
     def search_rows(self, queries: list[list[str]], top_k: int) -> tuple[Array, Array, Array]:
-        """Search as :meth:`search_columns` does. Return the rows and the scores of all hits, and each query's count.
+        """Return the rows and the scores of all hits, and the number of hits of each query.
 
-        A row is the position of a passage in the corpus.
+        ``queries`` are lists of tokens. A row is the position of a passage in the corpus. The hits of a query are
+        adjacent, best first, at most ``top_k``.
         """
         query_numbers, list_ranges, weights = self._look_up_terms(queries)
         # The first term of each query, then the number of all terms.

@@ -224,8 +224,9 @@ def _encode_rows(
 
 
 def _write_manifest(
-    work: Path, about: dict[str, Any], longest_norm: float, zero_count: int, chosen: list[int] | None, row_count: int
+    folder: Path, about: dict[str, Any], longest_norm: float, zero_count: int, chosen: list[int] | None, row_count: int
 ) -> None:
+    """Write the manifest of the vectors in a folder. ``chosen`` lists the encoded rows, or is None for all rows."""
     manifest = {
         "name": "dureader_retrieval own vectors",
         "format": 1,
@@ -233,11 +234,11 @@ def _write_manifest(
         "dim": about["dim"],
         "longest": longest_norm,
         "zeros": zero_count,
-        "file": msgspec.to_builtins(describe_file(work, _VECTORS_FILE, row_count)),
+        "file": msgspec.to_builtins(describe_file(folder, _VECTORS_FILE, row_count)),
         "rows": chosen,
     }
     manifest["checksum"] = _checksum(manifest)
-    write_text(work / MANIFEST, json.dumps(manifest, indent=1, sort_keys=True) + "\n")
+    write_text(folder / MANIFEST, json.dumps(manifest, indent=1, sort_keys=True) + "\n")
 
 
 def _checksum(manifest: dict[str, Any]) -> str:

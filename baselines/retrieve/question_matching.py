@@ -184,6 +184,7 @@ class _PairScorer:
     folder: Path
 
     def score(self, candidates: Candidates, name: str, queries_per_file: int | None = None) -> Scores:
+        """Score each question with its candidates. The logits are saved in the folder ``name``."""
         scores_folder = self.folder / name
         scores_folder.mkdir(exist_ok=True)
         groups = [(self.texts[question_id], train_ids) for question_id, train_ids in candidates.items()]
@@ -203,6 +204,7 @@ class _CosineScorer:
     vectors: Mapping[str, Floats]
 
     def score(self, candidates: Candidates, name: str, queries_per_file: int | None = None) -> Scores:
+        """Score each question with its candidates. Nothing is saved, because the products of embeddings are cheap."""
         train_vectors = self.train_index.all()
         scores = {}
         for question_id, train_ids in candidates.items():

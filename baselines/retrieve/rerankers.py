@@ -126,6 +126,10 @@ class LanguageModel(CrossEncoderReranker):
     kind = "llm"
 
     def open_model(self) -> CrossEncoder:
+        """Open the model, with a chat template for pairs of a query and a document.
+
+        Raises :class:`InputError` for a model without a chat template, or without tokens for yes and no.
+        """
         model = super().open_model()
         transformer: Any = model[0]
         template = transformer.processor.chat_template
@@ -215,6 +219,10 @@ class ListwiseReranker(OpenReranker):
         }
 
     def score(self, pairs: Sequence[tuple[str, str]], device: str) -> list[float]:
+        """Return the score of every (query, passage), from the model's order of each query's passages.
+
+        The pairs of a query must be adjacent and in the order of the run. ``device`` is not used.
+        """
         # Without ``otherwise``, the error of a missing address would advise an option that `rerank` lacks.
         endpoint = Endpoint(self.settings.name, otherwise="")
         groups: list[tuple[str, list[str]]] = []
@@ -504,6 +512,7 @@ def query_similarities(job: PairJob, device: str, query_groups: Sequence[Group])
             passage_numbers.setdefault(passage_id, len(passage_numbers))
     passage_texts = passages.texts(passages.rows(list(passage_numbers)).tolist())
     passage_vectors = passage_encoder.encode(passage_texts).astype(np.float32)
+    # Queries without passages are not encoded, so the loop below takes the next vector for each other query.
     query_vectors = iter(query_encoder.encode(query_texts).astype(np.float32))
 
     similarities_by_group: list[list[float]] = []

@@ -59,6 +59,7 @@ class FaissEngine(SearchEngine):
         return widen_embeddings(block)
 
     def add(self, first_row: int, block: Floats) -> None:
+        """Merge the best passages of a block, whose first passage is row ``first_row``, into the best so far."""
         import faiss
 
         count = min(len(block), self._heap.k)
@@ -76,7 +77,7 @@ class FaissEngine(SearchEngine):
         self._heap.add_result(scores, block_rows + first_row)
 
     def best(self) -> tuple[Floats, Rows]:
-        self._heap.finalize()
+        self._heap.finalize()  # sorts the best passages of each query
         rows = self._heap.I
         # FAISS gives an unused entry the row -1 and the smallest finite score.
         scores = np.where(rows < 0, -np.inf, self._heap.D).astype(np.float32)

@@ -103,6 +103,7 @@ def search_vectors(
     # Return the finished run of an earlier, equal call.
     call = None
     if is_kept(out):
+        # No release has the config "", and release_input skips it.
         splits = [(configs.corpus, "corpus"), (configs.queries, split), (sample or "", "corpus")]
         inputs = {"passages": vectors_input(passages)}
         if own_queries is not None:

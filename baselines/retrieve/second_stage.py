@@ -356,5 +356,6 @@ def _open_work_folder(out: Path | None, work_key: str) -> Iterator[Path]:
 def _reorder_rankings(
     rankings: dict[str, list[str]], scores: Sequence[Sequence[float]]
 ) -> Iterator[tuple[str, list[Hit]]]:
+    """Yield (query id, hits in the new order). ``scores`` has new scores of each query's first passages."""
     for (query_id, passage_ids), query_scores in zip(rankings.items(), scores, strict=True):
         yield query_id, reorder_passages(passage_ids, query_scores)

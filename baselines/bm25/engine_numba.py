@@ -486,6 +486,7 @@ def _scale_back(integer_scores: Array, hit_counts: Array, weight_sums: Array) ->
     scales = _WEIGHT_SUM / weight_sums
     scores: Array = integer_scores / scales[query_numbers]
     decimals = (_DIGITS - 1 - np.floor(np.log10(weight_sums)).astype(np.int64))[query_numbers]
+    # np.round takes one number of decimals for all scores.
     for decimal_count in np.unique(decimals).tolist():
         is_rounded = decimals == decimal_count
         scores[is_rounded] = np.round(scores[is_rounded], decimal_count)

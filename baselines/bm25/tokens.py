@@ -26,7 +26,7 @@ from builders.core.words import segmenter_version
 
 K1, B = 1.2, 0.75  # Elasticsearch's and Lucene's defaults
 _RULE = 2  # increase when word_tokens() changes, so that cached indexes are rebuilt
-_CHARACTERS_RULE = 2  # increase when characters() or bigrams() changes
+_CHARACTERS_RULE = 2  # increase when cut_characters() or cut_bigrams() changes
 _STOP_WORDS_RULE = 1  # increase when the stop words change
 # A run of Chinese characters, or a run of other letters and digits.
 _RUN = re.compile(f"[{CHINESE}]+|[^\\W_{CHINESE}]+")
@@ -118,7 +118,7 @@ ANALYZERS: dict[str, Callable[[str], list[str]]] = {
     "both": lambda text: word_tokens(text) + cut_bigrams(text),
 }
 _WITH_WORDS = ("words", "both")  # analyzers that use word_tokens()
-_WITH_CHARACTERS = ("characters", "bigrams", "both")  # analyzers that use characters() or bigrams()
+_WITH_CHARACTERS = ("characters", "bigrams", "both")  # analyzers that use cut_characters() or cut_bigrams()
 
 
 @dataclass(frozen=True)

@@ -245,7 +245,7 @@ class Retriever(abc.ABC):
                 )
             files = self._run_tasks(tasks, work_folder)
 
-            # Remove the files of the build, and write the manifest last.
+            # Remove the files of the build (temporary files and notes of chunks), and write the manifest last.
             if store == INT8:
                 remove_tree(work_folder / _SAMPLE_FOLDER)
                 manifest["ranges"] = msgspec.to_builtins(describe_file(work_folder, RANGES, 2))

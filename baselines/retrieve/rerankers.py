@@ -414,11 +414,11 @@ def score_windows(
     *,
     close_model: bool = True,
 ) -> list[list[float]]:
-    """Call :func:`score_groups` on all devices of the job, for some queries at a time.
+    """Return the scores of each query's passages, in order, computed on all devices of the job.
 
-    The scores of ``queries_per_file`` queries (default: :data:`QUERIES_PER_FILE`) are saved in one file of
-    ``work_folder``. A folder serves only one combination of job, groups and ``queries_per_file``. Without
-    ``close_model``, the caller calls :func:`close_models` later.
+    ``label`` is the text of the progress bar. The scores of ``queries_per_file`` queries (default:
+    :data:`QUERIES_PER_FILE`) are saved in one file of ``work_folder``. A folder serves only one combination of job,
+    groups and ``queries_per_file``. Without ``close_model``, the caller calls :func:`close_models` later.
     """
     queries_per_file = queries_per_file or QUERIES_PER_FILE
     tasks: list[_WindowTask] = []

@@ -251,7 +251,7 @@ def _vector_scorer(
 ) -> _Scorer:
     """Return the scorer of a model with vectors. Each distinct passage is encoded once.
 
-    ``corpus`` is the config of the passages. ``first_stage`` is the manifest's entry ``reranked``.
+    ``corpus`` is the config of the passages. ``first_stage`` has the manifest's entry ``reranked``.
     """
     id_lists = [passage_ids for _, passage_ids in query_groups]
     all_passage_ids = list(dict.fromkeys(itertools.chain.from_iterable(id_lists)))

@@ -235,7 +235,7 @@ class EmbeddingService:
     @functools.cached_property
     def facts(self) -> dict[str, Any]:
         """Everything that the vectors depend on, as JSON values. Sends the first request."""
-        # In a thread, because a signal ends the wait for a thread at once.
+        # In a thread, because a signal ends the wait for a thread at once. The only task yields (number, result).
         ((_, answer),) = in_daemon_threads(self._request_probes, [PROBE_TEXTS], 1)
         vectors = np.array([np.frombuffer(value, np.float32) for value in answer.values])
         if not vectors.any(axis=1).all():
@@ -302,6 +302,7 @@ class RerankService:
     def facts(self) -> dict[str, Any]:
         """The model's name, and the name in the service's answer. Sends the first request."""
         texts = [ServiceText(text, PROBE_TEXTS[0]) for text in PROBE_TEXTS]
+        # In a thread, because a signal ends the wait for a thread at once. The only task yields (number, result).
         ((_, (answer, _)),) = in_daemon_threads(self._request_first, [texts], 1)
         return {"name": self._model, "answered_by": answer.model}
 

@@ -267,7 +267,7 @@ class Retriever(abc.ABC):
         sample_folder: Path,
         reused: VectorIndex | None,
     ) -> Floats:
-        """Return the ranges of the embeddings of a fixed sample of ``rows``.
+        """Return the lowest and the highest number of each dimension, shape (2, dim), in a fixed sample of ``rows``.
 
         The 16-bit embeddings of the sample are written into ``sample_folder``, so that they are encoded only once. The
         folder's chunks have a fixed size, because a model's rounding may depend on the batches of a chunk.
@@ -448,7 +448,7 @@ class OpenSearch:
     top_k: int
 
     def hits(self, query_texts: Sequence[str]) -> Iterator[list[Hit]]:
-        """Yield the best passages of each query, by falling score, then by corpus id. There is at least one query."""
+        """Yield the best passages of each query, by falling score, then by corpus id. At least one query is needed."""
         with report_texts("queries", len(query_texts)):
             query_encodings = encode_queries(self.encoder, query_texts)
             rows_and_scores = self.retriever.search_encodings(

@@ -329,7 +329,7 @@ def _work_key(
 
 
 def _candidates_by_words(word_index: NumbaIndex, texts: Mapping[str, str], top_k: int) -> Candidates:
-    """Search the training questions by BM25."""
+    """Search the training questions by BM25. ``texts`` has the other questions by id."""
     candidates: Candidates = {}
     for block in search_columns(word_index, list(texts.items()), top_k, usable_cores()):
         candidates |= block.rankings()

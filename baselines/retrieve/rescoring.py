@@ -82,7 +82,7 @@ def choose_rescoring(
         larger_vectors: the embeddings of --rescore-with (None: the same as ``passage_vectors``).
 
     Raises:
-        InputError: the second stage would give the scores of the first.
+        InputError: the second stage would give the scores of the first, or ``larger_vectors`` are no larger.
     """
     if factor is None:
         return None

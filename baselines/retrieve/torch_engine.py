@@ -55,14 +55,14 @@ class TorchEngine(SearchEngine):
     def __init__(
         self, query_vectors: Vectors, candidate_count: int, device: str = "cpu", keep_bytes: int | None = None
     ) -> None:
-        """Search by ``query_vectors`` on a device.
+        """Search by ``query_vectors`` for ``candidate_count`` passages each, on a device.
 
         ``keep_bytes`` is the memory for passages that :meth:`exact_products` needs (default: half of a GPU's free
         memory, and nothing on a CPU).
         """
         self._best_scores = torch.full((len(query_vectors), candidate_count), -torch.inf, device=device)
         self._best_rows = torch.full((len(query_vectors), candidate_count), -1, device=device)
-        torch.set_float32_matmul_precision("highest")
+        torch.set_float32_matmul_precision("highest")  # otherwise a GPU may round 32-bit numbers to TF32
         self._device = device
         self._is_on_gpu = device.startswith("cuda")
         self._dtype = torch.float32

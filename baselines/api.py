@@ -214,7 +214,7 @@ def search(
         if _is_searcher(model):
             if first_run is not None:
                 used_options["run"] = first_run
-            searcher_run = _search_by_searcher(model, open_set, split, top_k, used_options)
+            searcher_run = _search_by_searcher(model, open_set, split, top_k, used_options, own_queries)
             # Equal scores keep the order of the engine.
             return {query_id: dict(hits) for query_id, hits in searcher_run.hits.items()}
         if isinstance(model, str | Path):
@@ -402,7 +402,12 @@ def _is_searcher(model: object) -> bool:
 
 
 def _search_by_searcher(
-    searcher: object, release: Release, split: str, top_k: int, options: dict[str, Any]
+    searcher: object,
+    release: Release,
+    split: str,
+    top_k: int,
+    options: dict[str, Any],
+    own_queries: OwnQueries | None = None,
 ) -> "SearcherRun":
     """Search by a user's search engine. ``options`` are those that the call has set."""
     from baselines.retrieve.own_search import SearchedTexts
@@ -413,7 +418,7 @@ def _search_by_searcher(
         raise UsageError(f"an own search engine has no option {', '.join(unknown_options)}")
     batch_size = check_value(_BATCH_SIZE_OPTION, options.get("batch_size"), label="batch_size")
     out = check_value(_OUT_OPTION, options.get("out"), label="out")
-    texts = SearchedTexts(release, release.set, split)
+    texts = SearchedTexts(release, release.set, split, own_queries)
     return search_by_searcher(searcher, texts, top_k=top_k, batch_size=batch_size or 1, out=out)
 
 

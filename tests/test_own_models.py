@@ -21,6 +21,7 @@ from baselines import Encoder, InputError, QueryPassageEncoder, Reranker, evalua
 from baselines.retrieve import exact_search
 from baselines.retrieve.any_model import run_model
 from baselines.retrieve.encoder import TextEncoder
+from baselines.retrieve.own_vectors import unit_rows
 from builders.core.errors import log
 from builders.store.reader import open_release
 
@@ -105,6 +106,16 @@ def test_a_reranker_may_return_the_same_buffer_at_each_call(release: Path) -> No
     first_run = search("bm25", release)
     expected = search(score_by_length, release, run=first_run)
     assert search(predict, release, run=first_run, batch_size=2) == expected
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.int8])
+def test_unit_vectors_have_64_bits_for_any_number_type(dtype: Any) -> None:
+    vectors = np.array([[3, 4], [0, 0], [-1, 1]], dtype)
+    half_length = np.sqrt(0.5)
+    unit_vectors = unit_rows(vectors)
+    assert unit_vectors.dtype == np.float64
+    assert unit_vectors == pytest.approx(np.array([[0.6, 0.8], [0, 0], [-half_length, half_length]]), rel=1e-15)
+    assert vectors.tolist() == [[3, 4], [0, 0], [-1, 1]]
 
 
 @pytest.mark.parametrize("scale", [1e20, 2.0**60, 1e-8, 1e-20, 1e-300, 1e300])

@@ -92,6 +92,21 @@ def test_bm25_searches_by_own_queries(tmp_path: Path, release: Path) -> None:
     assert read_run(tmp_path / "own.run").rankings == {"c": rankings["a"]}
 
 
+def test_own_search_engines_search_by_own_queries(tmp_path: Path, release: Path) -> None:
+    searched_texts = []
+
+    def search_one(query_text: str, top_k: int) -> list[tuple[str, float]]:
+        searched_texts.append(query_text)
+        return [(md5(TEXTS[0]), 1.0)]
+
+    engine = baselines.make_searcher(search_one)
+    scores = baselines.search(engine, release, queries=ASKED, out=tmp_path / "own.run")
+    assert scores == {query_id: {md5(TEXTS[0]): 1.0} for query_id in ASKED}
+    assert set(searched_texts) == set(ASKED.values())
+    manifest = json.loads((tmp_path / "own.run.manifest.json").read_text())
+    assert (manifest["split"], manifest["own_queries"]["queries"]) == ("", 2)
+
+
 def test_own_models_search_and_rerank_by_own_queries(release: Path) -> None:
     def encode(texts: list[str]) -> list[list[float]]:
         return [[float(text.count(character)) + 0.01 for character in "手机饺子煮"] for text in texts]

@@ -45,7 +45,10 @@ class IndexedTexts:
     sample: str | None = None
 
     def key(self, engine: str) -> dict[str, Any]:
-        """Return everything that an index of the texts depends on, as JSON values."""
+        """Return everything that an index of the texts depends on, as JSON values.
+
+        ``engine`` is the name and version of the engine's index format, for example "numba 3".
+        """
         key: dict[str, Any] = {}
         if self.max_chars is not None:
             key["max_chars"] = self.max_chars
@@ -64,6 +67,7 @@ class IndexedTexts:
 
         A user's tokenizer may depend on data that its source does not show, for example on the file of a model.
         """
+        # Sorted, because BM25 does not depend on the order of tokens.
         token_lists = [sorted(self.analyzer(text)) for text in self._first_texts()]
         return hashlib.sha256(json.dumps(token_lists).encode()).hexdigest()
 
@@ -72,14 +76,21 @@ class IndexedTexts:
         """The rows of the sample, or None for all rows."""
         return None if self.sample is None else sample_rows(self.release, self.config, self.sample)
 
-    def column(self, name: str, rows: int = ROWS_PER_GROUP) -> Iterator[pa.Array]:
-        """Yield a column of the texts in batches of ``rows``."""
-        batches = self.release.batches(self.config, self.split, [name], rows)
+    def column(self, name: str, batch_rows: int = ROWS_PER_GROUP) -> Iterator[pa.Array]:
+        """Yield the column ``_id`` or ``text`` of the indexed rows, in order, at most ``batch_rows`` values at a time.
+
+        The values of ``text`` are whole texts: ``max_chars`` is not applied.
+        """
+        batches = self.release.batches(self.config, self.split, [name], batch_rows)
         for batch in take_rows(batches, self.rows):
             yield batch.column(name)
 
     def tokens(self, workers: int) -> Iterator[str]:
-        """Yield the tokens of every text, joined by spaces, in order. ``workers`` processes segment the texts."""
+        """Yield the tokens of every text, joined by spaces, in order. ``workers`` processes segment the texts.
+
+        Raises :class:`InputError` if there are no texts or an id occurs twice. Raises it also if a user's tokenizer
+        returns other tokens at a second call, or finds no token in any text.
+        """
         # Check the passages before the long work.
         expect_ids_once(self.release, self.config, self.split)
         text_count = self.release.rows(self.config, self.split)
@@ -91,7 +102,7 @@ class IndexedTexts:
         if text_count < _FEW_PASSAGES:
             workers = 1
         tokenizer = self.analyzer.tokenizer
-        if tokenizer and not tokenizer.expect_repeatable(self._first_texts()):
+        if tokenizer and not tokenizer.can_use_workers(self._first_texts()):
             workers = 1
         has_tokens = False
         with show_progress(total=text_count, unit="passage", label="index") as bar:
@@ -103,6 +114,7 @@ class IndexedTexts:
             raise tokenizer.no_tokens(self._first_texts()[0])
 
     def _first_texts(self) -> list[str]:
+        """Return the first texts to index, at most :data:`_PROBE_PASSAGES`."""
         texts: list[str] = []
         for batch in self._text_batches():
             texts += batch
@@ -111,7 +123,7 @@ class IndexedTexts:
         return texts[:_PROBE_PASSAGES]
 
     def _text_batches(self) -> Iterator[list[str]]:
-        for texts in self.column("text", rows=_TEXTS_PER_TASK):
+        for texts in self.column("text", batch_rows=_TEXTS_PER_TASK):
             yield [text[: self.max_chars] for text in texts.to_pylist()]
 
 
@@ -120,7 +132,7 @@ def _segment_texts(analyzer: Analyzer, texts: list[str]) -> list[str]:
 
 
 def segment_batches(batches: Iterable[list[str]], workers: int, analyzer: Analyzer) -> Iterator[list[str]]:
-    """Yield the tokens of each batch's texts. The tokens of a text are joined by spaces.
+    """Yield a list for each batch of texts. It has one string for each text: the tokens, joined by spaces.
 
     At most ``workers`` processes are used. The result does not depend on ``workers``. Memory holds a few batches per
     process. Raises :class:`InputError` if a process dies.
@@ -148,8 +160,8 @@ class InvertedIndex(abc.ABC):
         """
 
     def search(self, words: list[str], top_k: int) -> list[Hit]:
-        """Return the corpus ids and scores of the best passages of one query."""
-        query_id = ""
+        """Return the (corpus id, score) pairs of the best passages, best first. ``words`` are the query's tokens."""
+        query_id = ""  # the query needs any id, by which its hits are found in the result
         return self.search_columns([query_id], [words], min(top_k, self.passages)).hits()[query_id]
 
 

@@ -79,6 +79,10 @@ class LimitedNode(Urllib3HttpNode):
         self.pool.urlopen = self._read_reply  # type: ignore[method-assign, assignment]
 
     def _read_reply(self, method: str, target: str, **options: Any) -> SimpleNamespace:
+        """Send a request as ``urlopen`` does, and return the attributes of the reply that the client reads.
+
+        Raises :class:`_TooLong` as soon as the reply has more than :data:`REPLY_BYTES`.
+        """
         response: Any = self._plain_urlopen(method, target, preload_content=False, **options)
         content = bytearray()
         try:
@@ -94,10 +98,13 @@ class LimitedNode(Urllib3HttpNode):
                 response.release_conn()
         return SimpleNamespace(data=bytes(content), status=response.status, headers=response.headers)
 
-    def perform_request(self, *words: Any, **options: Any) -> Any:
-        """Send a request. Raises TransportError, after which the client does not try again, for a limit."""
+    def perform_request(self, *arguments: Any, **options: Any) -> Any:
+        """Send a request. Raises TransportError if the reply exceeds a limit of time or size.
+
+        The client does not repeat a request after a TransportError, but would after its subclass ConnectionError.
+        """
         try:
-            return run_within(REPLY_SECONDS, lambda: super(LimitedNode, self).perform_request(*words, **options))
+            return run_within(REPLY_SECONDS, lambda: super(LimitedNode, self).perform_request(*arguments, **options))
         except TimeoutError:
             raise TransportError(f"no complete reply within {REPLY_SECONDS} seconds") from None
         except ConnectionError as error:
@@ -118,6 +125,10 @@ class ElasticsearchIndex(InvertedIndex):
         self.passages = texts.release.rows(texts.config, texts.split)
 
     def search_columns(self, query_ids: Sequence[str], queries: list[list[str]], top_k: int) -> RunColumns:
+        """Return each query's ``top_k`` best passages, by falling score, then by id. ``queries`` are lists of tokens.
+
+        Raises :class:`InputError` if the server refuses a search, or ``top_k`` is above its limit.
+        """
         if top_k > _WINDOW:
             raise InputError(f"--top-k {top_k}: Elasticsearch returns at most {_WINDOW} passages per search")
         hits_by_query: list[list[Hit]] = [[] for _ in queries]
@@ -149,7 +160,10 @@ class ElasticsearchIndex(InvertedIndex):
         return columns_of(list(zip(query_ids, hits_by_query, strict=True)))
 
     def is_complete(self, key: dict[str, Any]) -> bool:
-        """True if the server's index is complete and has every passage."""
+        """True if the server's index was filled with the same ``key`` and has every passage.
+
+        ``key`` has everything that the index depends on. A warning is logged for an incomplete index.
+        """
         if not self.client.indices.exists(index=self.name):
             return False
         meta = self.client.indices.get_mapping(index=self.name)[self.name]["mappings"].get("_meta")
@@ -159,7 +173,10 @@ class ElasticsearchIndex(InvertedIndex):
         return False
 
     def fill(self, texts: IndexedTexts, workers: int, key: dict[str, Any]) -> None:
-        """Create and fill the index, with ``workers`` processes. An existing index is replaced."""
+        """Create and fill the index, with ``workers`` processes. An existing index is replaced.
+
+        ``key`` has everything that the index depends on, with ``k1`` and ``b``. The server stores the key.
+        """
         indices = self.client.indices
         indices.delete(index=self.name, ignore_unavailable=True)
         similarity = {"tokens": {"type": "BM25", "k1": key["k1"], "b": key["b"]}}
@@ -181,6 +198,7 @@ class ElasticsearchIndex(InvertedIndex):
             initial_backoff=_PAUSE,
             retry_on_status=_BUSY,
         )
+        # Only failures are yielded, and the first of them ends the work.
         for _, failure in failures:
             raise self._error_of(failure["index"])
         # Make the passages visible to searches, and return to the default refreshes.
@@ -230,7 +248,8 @@ def _settle_ties(server_hits: list[Hit], top_k: int) -> tuple[list[Hit], bool]:
     """Return the best ``top_k`` hits, and True if no later passage can tie with the last of these hits.
 
     ``server_hits`` have descending scores. The server adds 32-bit numbers in varying order, so equal scores may differ
-    by a rounding error. Such scores become equal, and hits with equal scores are sorted by id.
+    by a rounding error. Such scores become equal, and hits with equal scores are sorted by id. False means that
+    ``server_hits`` end before a hit below the top k has a lower score.
     """
     hits: list[Hit] = []
     previous_score = np.inf

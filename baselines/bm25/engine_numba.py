@@ -142,29 +142,35 @@ LENGTHS = np.array([_decode_length(code) for code in range(256)])
 
 def hashes_of(words: pa.StringArray) -> Array:
     """Return a 64-bit hash for each word."""
-    _, ends, data = words.buffers()
+    _, offsets, data = words.buffers()
     word_bytes = np.frombuffer(data or b"", np.uint8)
-    word_hashes = _hash_words(word_bytes, np.frombuffer(ends, np.int32), len(words))
+    word_hashes = _hash_words(word_bytes, np.frombuffer(offsets, np.int32), len(words))
     return np.asarray(word_hashes).view(np.int64)
 
 
 @compiled
-def _hash_words(word_bytes, ends, word_count):  # type: ignore[no-untyped-def]
-    """Hash the words of an Arrow column: word n has the bytes from ``ends[n]`` to ``ends[n + 1]``.
+def _hash_words(word_bytes, offsets, word_count):  # type: ignore[no-untyped-def]
+    """Hash the words of an Arrow column: word n has the bytes from ``offsets[n]`` to ``offsets[n + 1]``.
 
     Each byte is mixed in as in FNV-1a: xor, then multiply. Then the upper half is xored into the lower half, because a
     multiplication moves bits only upwards.
     """
     word_hashes = np.full(word_count, _HASH_START, np.uint64)
     for word in range(word_count):
-        for position in range(ends[word], ends[word + 1]):
+        for position in range(offsets[word], offsets[word + 1]):
             word_hashes[word] = (word_hashes[word] ^ np.uint64(word_bytes[position])) * np.uint64(_HASH_MULTIPLIER)
             word_hashes[word] ^= word_hashes[word] >> np.uint64(32)
     return word_hashes
 
 
 def _invert_chunk(texts: list[str]) -> dict[str, Any]:
-    """Return the postings of one chunk of passages, sorted by the hashes of the terms."""
+    """Return the postings of one chunk of passages, as columns by name. A term's postings are one list.
+
+    ``texts`` has the tokens of each passage, joined by one space. ``hash`` and ``size`` are the hash of each list's
+    term, ascending, and the number of its postings. ``postings`` are those of all lists, in this order. ``pairs`` are
+    the distinct pairs of count and length. ``cuts`` has a row for each range of hashes, and one for the end: the first
+    list and the first posting. ``tokens`` are the numbers of passages, of passages with a token, and of tokens.
+    """
     # A passage without tokens becomes a null, because Arrow splits "" into one empty token.
     split_texts = pc.split_pattern(pa.array([text or None for text in texts], pa.string()), " ")
     lengths = pc.list_value_length(split_texts).fill_null(0).to_numpy()
@@ -215,16 +221,17 @@ def _merge_range(folder: Path, chunks: list[dict[str, Any]], pairs: Array, range
     chunk_parts = []
     posting_parts = []
     for chunk_number, chunk in enumerate(chunks):
+        # The range's row of cuts, and the next row, which is the end of the range.
         list_limits, posting_limits = chunk["cuts"][range_number : range_number + 2].T
         hashes = read_column(chunk_number, "hash", np.int64, list_limits)
         postings = read_column(chunk_number, "postings", np.uint32, posting_limits)
         # A posting has the index of a pair in the chunk's own pairs. Replace it by the index in all pairs.
         pair_numbers = np.searchsorted(pairs, chunk["pairs"]).astype(np.uint32)
-        posting_rows = postings >> _PAIR_BITS << _PAIR_BITS
+        shifted_rows = postings >> _PAIR_BITS << _PAIR_BITS  # the upper bits of the postings, with zeros below
         hash_parts.append(hashes)
         size_parts.append(read_column(chunk_number, "size", np.int64, list_limits))
         chunk_parts.append(np.full(len(hashes), chunk_number))
-        posting_parts.append(posting_rows | pair_numbers[postings & _PAIR_MASK])
+        posting_parts.append(shifted_rows | pair_numbers[postings & _PAIR_MASK])
     # Sort the lists by hash. The sort is stable, so the lists of a term are in the order of the chunks.
     all_hashes = np.concatenate(hash_parts)
     order = np.argsort(all_hashes, kind="stable")
@@ -256,6 +263,7 @@ def write_index(folder: Path, texts: Iterable[str], ids: Iterable[pa.Array], thr
     # Invert the chunks. The large columns of a chunk wait in files.
     chunks = []
     text_iterator = iter(texts)
+    # Lists of CHUNK texts, until the first empty list.
     text_chunks = iter(lambda: list(islice(text_iterator, CHUNK)), [])
     for number, chunk in enumerate(in_threads(_invert_chunk, text_chunks, threads, threads + 1)):
         for name in ("hash", "size", "postings"):
@@ -263,6 +271,7 @@ def write_index(folder: Path, texts: Iterable[str], ids: Iterable[pa.Array], thr
         chunks.append(chunk)
     # Number the pairs of all chunks, and check that all numbers fit into the columns of the files.
     pairs = np.unique(np.concatenate([chunk["pairs"] for chunk in chunks]))
+    # The last row of a chunk's cuts has the numbers of its lists and postings.
     list_total, posting_total = np.sum([chunk["cuts"][-1] for chunk in chunks], axis=0)
     if len(pairs) > 1 << _PAIR_BITS or max(list_total, posting_total) >= 2**32:
         raise InputError(
@@ -402,16 +411,20 @@ class NumbaIndex(InvertedIndex):
         return RunColumns(query_ids, hit_counts, self._ids.take(pa.array(rows)), scores)
 
     def search_rows(self, queries: list[list[str]], top_k: int) -> tuple[Array, Array, Array]:
-        """Search as :meth:`search_columns` does. Return the rows and the scores of all hits, and each query's count.
+        """Return the rows and the scores of all hits, and the number of hits of each query.
 
-        A row is the position of a passage in the corpus.
+        ``queries`` are lists of tokens. A row is the position of a passage in the corpus. The hits of a query are
+        adjacent, best first, at most ``top_k``.
         """
         query_numbers, list_ranges, weights = self._look_up_terms(queries)
+        # The first term of each query, then the number of all terms.
         first_terms = np.searchsorted(query_numbers, np.arange(len(queries) + 1))
         # Each query is summed separately, because the order of a vectorised sum changes the last digits of scores.
+        # A query without terms has the sum 1, because its scale below is a quotient.
         weight_sums = np.array([weights[begin:end].sum() or 1.0 for begin, end in pairwise(first_terms.tolist())])
         scales = _WEIGHT_SUM / weight_sums
-        # Within a query, the search needs the terms by ascending weight.
+        # Within a query, the search needs the terms by ascending weight. The terms of a query stay together, so
+        # query_numbers itself does not change.
         order = np.lexsort((weights, query_numbers))
         integer_weights = np.rint(weights[order] * scales[query_numbers]).astype(np.int64)
         keys, hit_counts = _search_queries(
@@ -427,23 +440,27 @@ class NumbaIndex(InvertedIndex):
         for begin, end in pairwise([0, *ends]):
             keys[begin:end].sort()
         rows = self._rows_by_rank[keys & _RANK_MASK]
-        return rows, _scale_back(_SCORE_LIMIT - (keys >> _KEY_BITS), hit_counts, weight_sums), hit_counts
+        integer_scores = _SCORE_LIMIT - (keys >> _KEY_BITS)
+        return rows, _scale_back(integer_scores, hit_counts, weight_sums), hit_counts
 
     def _look_up_terms(self, queries: list[list[str]]) -> tuple[Array, Array, Array]:
-        """Return the terms of the queries that the index has, by query, in three arrays with a row for each term.
+        """Return the terms of the queries that the index has, by query. ``queries`` are lists of tokens.
 
-        The arrays are the number of the term's query, the first list and the end of the term's lists, and the weight:
-        the idf times the count of the term in the query.
+        The three arrays have a row for each term of a query: (1) the number of the query, (2) the first list and the
+        end of the term's lists, shape (terms, 2), and (3) the weight, which is the idf times the count of the term in
+        the query.
         """
         counts_by_query = [Counter(words) for words in queries]
-        words: list[str] = []
+        all_words: list[str] = []
         word_counts: list[int] = []
         for term_counts in counts_by_query:
-            words += term_counts.keys()
+            all_words += term_counts.keys()
             word_counts += term_counts.values()
         # Find each word in the sorted terms. Words that the index lacks are dropped.
-        word_hashes = hashes_of(pa.array(words, pa.string()))
+        word_hashes = hashes_of(pa.array(all_words, pa.string()))
         terms = np.searchsorted(self._terms, word_hashes)
+        # searchsorted returns the position of the next larger hash if the index lacks a word, and the end after the
+        # last hash. So only positions before the end are compared.
         is_indexed = terms < len(self._terms)
         is_indexed[is_indexed] = self._terms[terms[is_indexed]] == word_hashes[is_indexed]
         terms = terms[is_indexed]
@@ -469,6 +486,7 @@ def _scale_back(integer_scores: Array, hit_counts: Array, weight_sums: Array) ->
     scales = _WEIGHT_SUM / weight_sums
     scores: Array = integer_scores / scales[query_numbers]
     decimals = (_DIGITS - 1 - np.floor(np.log10(weight_sums)).astype(np.int64))[query_numbers]
+    # np.round takes one number of decimals for all scores.
     for decimal_count in np.unique(decimals).tolist():
         is_rounded = decimals == decimal_count
         scores[is_rounded] = np.round(scores[is_rounded], decimal_count)
@@ -500,11 +518,14 @@ def open_index(
 
 
 class _TemporaryFolder:
-    """A folder beside the cached indexes, which is removed when this object is deleted, or when the process ends."""
+    """A folder beside the cached indexes, which is removed when this object is deleted, or when the process ends.
 
-    def __init__(self, keep: Path | None) -> None:
+    ``indexes_folder`` contains all indexes (None: the user's cache).
+    """
+
+    def __init__(self, indexes_folder: Path | None) -> None:
         stack = contextlib.ExitStack()
-        self.folder = stack.enter_context(temporary_folder(keep or writable_cache(INDEXES.name)))
+        self.folder = stack.enter_context(temporary_folder(indexes_folder or writable_cache(INDEXES.name)))
         weakref.finalize(self, stack.close)
 
 
@@ -522,7 +543,7 @@ def _contribution(weight, share):  # type: ignore[no-untyped-def]
 
 @compiled
 def _select_smallest(keys, count, smallest_count):  # type: ignore[no-untyped-def]
-    """Move the smallest of ``keys[:count]`` to the front, and the largest of them to ``smallest_count - 1``.
+    """Move the ``smallest_count`` smallest of ``keys[:count]`` to the front, unsorted, with the largest of them last.
 
     Quickselect (Hoare 1961, "Algorithm 65: Find"): the keys are split at a pivot, then the side with the wanted
     position is split again. Unlike a heap, it costs a few nanoseconds per key.
@@ -555,7 +576,10 @@ def _select_smallest(keys, count, smallest_count):  # type: ignore[no-untyped-de
 
 @compiled
 def _find_posting(postings, row, first, end):  # type: ignore[no-untyped-def]
-    """Return the first posting from ``first`` to ``end`` with this row or a later row, by binary search."""
+    """Return the position of the first posting with this row or a later row, by binary search.
+
+    Positions from ``first`` to ``end - 1`` are searched. The result is ``end`` if all their rows are earlier.
+    """
     low = first
     high = end
     while low < high:
@@ -569,7 +593,11 @@ def _find_posting(postings, row, first, end):  # type: ignore[no-untyped-def]
 
 @compiled
 def _add_postings(sums, postings, shares, weight, only_touched):  # type: ignore[no-untyped-def]
-    """Add the contributions of a list to ``sums``. ``only_touched``: only to rows whose sum is not 0."""
+    """Add a term's contributions to ``sums``, which has a sum for each row of a chunk.
+
+    ``postings`` are the term's in the chunk, and ``weight`` is the term's. ``only_touched``: add only to rows whose sum
+    is not 0.
+    """
     if only_touched:
         for posting in postings:
             row = posting >> np.uint32(_PAIR_BITS)
@@ -609,14 +637,16 @@ def _gather_all(sums, candidates, needed_sum):  # type: ignore[no-untyped-def]
 
 @compiled
 def _gather_touched(sums, candidates, postings, needed_sum, count):  # type: ignore[no-untyped-def]
-    """Do the same as :func:`_gather_all` for the rows of a list, after ``count`` candidates of other lists.
+    """Write the rows of a list whose sum is at least ``needed_sum`` to ``candidates``. Clear the list's other sums.
 
-    The sum of a candidate becomes negative, so that the next list does not add the candidate again.
+    ``candidates`` has ``count`` rows of other lists already. Return the new count. The sum of a candidate becomes
+    negative, so that the next list does not add the candidate again.
     """
     for posting in postings:
         row = posting >> np.uint32(_PAIR_BITS)
         score = sums[row]
         is_candidate = score >= needed_sum
+        # Without a branch: a row that is no candidate is overwritten by the next row.
         candidates[count] = row
         count += is_candidate
         # A sum below 0 stays, a candidate's sum becomes negative, and any other sum becomes 0.
@@ -641,7 +671,10 @@ def _order_chunks(chunk_count):  # type: ignore[no-untyped-def]
 
 @compiled
 def _find_lists(list_ranges, chunks, chunk_count):  # type: ignore[no-untyped-def]
-    """Return the list of each term in each chunk, or -1, shape (chunks, terms)."""
+    """Return the list of each term in each chunk, or -1, shape (chunks, terms).
+
+    ``list_ranges`` has the first list and the end of each term's lists. ``chunks`` has the chunk of each list.
+    """
     term_lists = np.full((chunk_count, len(list_ranges)), -1, np.int64)
     for term in range(len(list_ranges)):
         for term_list in range(list_ranges[term, 0], list_ranges[term, 1]):
@@ -652,6 +685,9 @@ def _find_lists(list_ranges, chunks, chunk_count):  # type: ignore[no-untyped-de
 @compiled
 def _search_query(weights, list_ranges, index, buffers, chunk_size, passage_count, top_k):  # type: ignore[no-untyped-def]
     """Write the keys of one query's ``top_k`` best passages into the buffer of keys, unsorted. Return their number.
+
+    ``weights`` has the integer weight of each term, ascending, and ``list_ranges`` the first list and the end of its
+    lists. ``index`` is :class:`_Postings`, and ``buffers`` is :class:`_Buffers`.
 
     With a high threshold from the start, most terms are only looked up. So a sample of the chunks is searched first. If
     the sample is 1/8 of the chunks, about 125 of the best 1,000 passages are in it. The score of the sample's passage
@@ -671,6 +707,7 @@ def _search_query(weights, list_ranges, index, buffers, chunk_size, passage_coun
         expected_count = top_k * sample_size / chunk_count
         sample_hits = min(top_k, int(expected_count + _DEVIATIONS * math.sqrt(expected_count)) + 1)
         sample_chunks = chunk_order[:sample_size]
+        # 0 and 1: the buffer has no keys yet, and every score is high enough.
         key_count = _search_chunks(weights, term_lists, sample_chunks, index, buffers, chunk_size, sample_hits, 0, 1)
         if key_count == sample_hits:
             worst_key = buffers.keys[0]
@@ -696,6 +733,7 @@ def _search_query(weights, list_ranges, index, buffers, chunk_size, passage_coun
             )
             if key_count == top_k:
                 return key_count
+    # Search all chunks, without a guess.
     return _search_chunks(weights, term_lists, chunk_order, index, buffers, chunk_size, top_k, 0, 1)
 
 
@@ -706,8 +744,9 @@ def _search_chunks(  # type: ignore[no-untyped-def]
     """Search some chunks. Write the keys of the ``top_k`` best passages into the buffer, and return their number.
 
     The buffer has ``key_count`` keys of other chunks, and hits need at least ``lowest_score``. The example at the top
-    of this file explains the method. ``weights`` ascend. ``index`` is :class:`_Postings`, and ``buffers`` is
-    :class:`_Buffers`. ``chunk_size`` is an argument, because cached code would ignore a changed constant.
+    of this file explains the method. ``weights`` has the weight of each term, ascending, and ``term_lists`` the list of
+    each term in each chunk, or -1. ``index`` is :class:`_Postings`, and ``buffers`` is :class:`_Buffers`.
+    ``chunk_size`` is an argument, because cached code would ignore a changed constant.
     """
     _, bounds, starts, postings, shares, ranks = index
     sums, candidates, keys = buffers
@@ -731,6 +770,7 @@ def _search_chunks(  # type: ignore[no-untyped-def]
                 end_postings[term] = starts[term_list + 1]
                 bound = _contribution(weights[term], np.int64(bounds[term_list]) << _BOUND)
             reach[term + 1] = reach[term] + bound
+            # reach only rises, so these are the first terms.
             lookup_count += reach[term + 1] < lowest_score
         # Read all postings of the other terms. Contributions are positive, so a sum of 0 marks a row without them.
         posting_count = 0
@@ -769,6 +809,7 @@ def _search_chunks(  # type: ignore[no-untyped-def]
             remaining_count = 0
             for row in candidates[:candidate_count]:
                 is_remaining = sums[row] >= needed_sum
+                # Without a branch: a dropped row is overwritten by the next row, and its sum becomes 0.
                 candidates[remaining_count] = row
                 remaining_count += is_remaining
                 sums[row] *= is_remaining
@@ -800,8 +841,9 @@ def _search_chunks(  # type: ignore[no-untyped-def]
 def _search_queries(first_terms, weights, list_ranges, index, chunk_size, passage_count, top_k):  # type: ignore[no-untyped-def]
     """Search by several queries. Return the unsorted keys of all hits, and the number of hits of each query.
 
-    ``first_terms`` has the first term of each query, then the number of all terms. ``index`` is :class:`_Postings`. The
-    compiled code holds no Python lock.
+    ``first_terms`` has the first term of each query, then the number of all terms. ``weights`` and ``list_ranges`` have
+    a row for each term: the integer weight, and the first list and the end of the term's lists. ``index`` is
+    :class:`_Postings`. The compiled code holds no Python lock.
     """
     query_count = len(first_terms) - 1
     buffers = _Buffers(

@@ -65,6 +65,7 @@ class OwnTokenizer:
             raise
 
     def _is_importable(self, function: Callable[[str], Any]) -> bool:
+        """True if an import of the tokenizer's name, MODULE:FUNCTION, gives this function."""
         try:
             return bool(load_function(self.name, OPTION) == function)
         except InputError:
@@ -119,7 +120,11 @@ class OwnTokenizer:
         return self._function
 
     def fingerprint_values(self) -> str:
-        """Return the fingerprint of the function in this process, without files; "" if it is unknown."""
+        """Return the fingerprint of the function in this process, or "" if it is unknown.
+
+        It covers the code and the values that the code uses. It leaves out the files of modules, because a worker
+        process may lack the modules of a script or notebook.
+        """
         try:
             return fingerprint_function(self._open(), with_files=False)
         except UnknownSource:
@@ -143,17 +148,19 @@ class OwnTokenizer:
             return False
         return True
 
-    def expect_repeatable(self, texts: Sequence[str]) -> bool:
-        """Return True if worker processes can split texts; otherwise a warning is logged.
+    def can_use_workers(self, texts: Sequence[str]) -> bool:
+        """Return True if worker processes can split texts. ``texts`` are split to try this.
 
-        Another process also splits queries when a cached index is used again. Raises :class:`InputError` if the tokens
-        of a text differ between two calls, or in another process.
+        The result is False, with a warning, if the function cannot be sent, if this program has changed values that the
+        function uses, or if this system cannot start processes. A daemonic process cannot start any either, but logs no
+        warning. Raises :class:`InputError` if the tokens of a text differ between two calls, or in another process:
+        another process also splits queries when a cached index is used again.
         """
         token_lists = [self(text) for text in texts]
         self._expect_equal(texts, token_lists, [self(text) for text in texts], "between two calls")
         if not self.can_be_sent():
             return False
-        # A pool starts a process only for a task, so this pool has one process.
+        # process_pool(1) would yield None. A pool starts a process only for a task, so this one starts one process.
         with process_pool(2) as pool:
             if pool is None:
                 return False
@@ -171,12 +178,13 @@ class OwnTokenizer:
         return True
 
     def _expect_equal(
-        self, texts: Sequence[str], token_lists: list[list[str]], other_lists: list[list[str]], difference: str
+        self, texts: Sequence[str], token_lists: list[list[str]], other_lists: list[list[str]], compared_calls: str
     ) -> None:
+        """Raise :class:`InputError` if the tokens of a text differ. ``compared_calls`` completes the problem's text."""
         for text, tokens, other_tokens in zip(texts, token_lists, other_lists, strict=True):
             # BM25 does not depend on the order of tokens.
             if Counter(tokens) != Counter(other_tokens):
-                problem = f"tokens differ {difference}: {_shorten_list(tokens)} and {_shorten_list(other_tokens)}"
+                problem = f"tokens differ {compared_calls}: {_shorten_list(tokens)} and {_shorten_list(other_tokens)}"
                 raise self._error(problem, text)
 
     def no_tokens(self, text: str) -> InputError:
@@ -205,6 +213,7 @@ def open_tokenizer(tokenizer: Callable[[str], Any] | str) -> OwnTokenizer:
 
 @functools.lru_cache(maxsize=4)
 def _restore_function(pickled_function: bytes, name: str) -> Callable[[str], Any]:
+    """Unpickle the function, or import it by its name if ``pickled_function`` is b""."""
     if not pickled_function:
         return load_function(name, OPTION)
     function: Callable[[str], Any] = cloudpickle.loads(pickled_function)

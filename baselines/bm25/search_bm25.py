@@ -151,6 +151,7 @@ def search_bm25(
     texts = IndexedTexts(release, configs.corpus, "corpus", text_analyzer, max_chars, sample)
     call = None
     if is_kept(out) and text_analyzer.has_known_source:
+        # No release has the config "", and release_input skips it.
         splits = [(configs.corpus, "corpus"), (query_config, split), (sample or "", "corpus")]
         if tune:
             splits += [(configs.queries, split), (configs.queries, tune), (configs.qrels, tune)]

@@ -26,7 +26,7 @@ from builders.core.words import segmenter_version
 
 K1, B = 1.2, 0.75  # Elasticsearch's and Lucene's defaults
 _RULE = 2  # increase when word_tokens() changes, so that cached indexes are rebuilt
-_CHARACTERS_RULE = 2  # increase when characters() or bigrams() changes
+_CHARACTERS_RULE = 2  # increase when cut_characters() or cut_bigrams() changes
 _STOP_WORDS_RULE = 1  # increase when the stop words change
 # A run of Chinese characters, or a run of other letters and digits.
 _RUN = re.compile(f"[{CHINESE}]+|[^\\W_{CHINESE}]+")
@@ -90,6 +90,7 @@ def _split_text(text: str, split_rest: Callable[[str], list[str]], *, single_let
 
 
 def _split_characters(text: str) -> list[str]:
+    """Return the Chinese characters, and the runs of other letters and digits. Signs are dropped."""
     tokens: list[str] = []
     for run in _RUN.findall(text.lower()):
         if _IS_CHINESE.match(run):
@@ -100,6 +101,7 @@ def _split_characters(text: str) -> list[str]:
 
 
 def _split_bigrams(text: str) -> list[str]:
+    """Return the pairs of neighbouring Chinese characters, lone ones, and the runs of other letters and digits."""
     tokens: list[str] = []
     for run in _RUN.findall(text.lower()):
         if len(run) > 1 and _IS_CHINESE.match(run):
@@ -116,7 +118,7 @@ ANALYZERS: dict[str, Callable[[str], list[str]]] = {
     "both": lambda text: word_tokens(text) + cut_bigrams(text),
 }
 _WITH_WORDS = ("words", "both")  # analyzers that use word_tokens()
-_WITH_CHARACTERS = ("characters", "bigrams", "both")  # analyzers that use characters() or bigrams()
+_WITH_CHARACTERS = ("characters", "bigrams", "both")  # analyzers that use cut_characters() or cut_bigrams()
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,7 @@ class Analyzer:
     """A callable that splits a text into tokens. bm25s accepts it as ``splitter``.
 
     Attributes:
-        name: one of ``ANALYZERS``.
+        name: one of ``ANALYZERS``. With ``tokenizer``, it may be any text, because it is not used.
         drop_stop_words: True to drop the tokens in ``STOP_WORDS``.
         dictionary: a user's words, for an analyzer with words.
         simplified: True to convert texts to simplified Chinese first.
@@ -154,7 +156,7 @@ class Analyzer:
 
     @property
     def version(self) -> str:
-        """Name and version of the rules, for the key of an index."""
+        """Names and versions of all rules that the tokens depend on, for the key of an index and for manifests."""
         rules: list[str] = []
         if self.tokenizer:
             rules.append(self.tokenizer.version)

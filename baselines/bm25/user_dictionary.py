@@ -44,7 +44,7 @@ class UserDictionary:
     sha256: str
 
     def cut(self, text: str) -> list[str]:
-        """Return the words of a text, as :func:`builders.core.words.split_words` with the user's words."""
+        """Return the words into which jieba cuts a text if its dictionary also has the user's words."""
         return _open_cutter(self.path, self.sha256)(text)
 
 
@@ -66,7 +66,10 @@ def open_dictionary(path: Path) -> UserDictionary:
 
 
 def read_user_words(path: Path) -> list[UserWord]:
-    """Return the words of a dictionary in the order of the file, in Unicode's NFKC."""
+    """Return the words of a dictionary in the order of the file, in Unicode's NFKC. Empty lines are skipped.
+
+    Raises :class:`InputError` for a wrong line, or a file without words.
+    """
     words: list[UserWord] = []
     for number, line in enumerate(read_utf8(path).split("\n"), start=1):
         parts = line.split()
@@ -97,6 +100,7 @@ def _hash_words(words: list[UserWord]) -> str:
 
 @functools.lru_cache(maxsize=2)
 def _open_cutter(path: Path, sha256: str) -> Callable[[str], list[str]]:
+    """Return the function that cuts a text with a file's words. ``sha256`` is the hash of the words when checked."""
     import rjieba
 
     words = read_user_words(path)

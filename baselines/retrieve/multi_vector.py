@@ -82,11 +82,15 @@ class MultiVector(Retriever):
         return model
 
     def arrays(self, encodings: list[Halves]) -> Arrays:
-        """Return the vectors of all tokens, passage by passage, and the limits of each passage's vectors."""
+        """Return the vectors of all tokens, and their limits: passage n has those from ``ends[n]`` to ``ends[n + 1]``.
+
+        The keys are the ends of the file names.
+        """
         token_counts = [len(vectors) for vectors in encodings]
         return {"/vectors": np.concatenate(encodings), "/ends": np.cumsum([0, *token_counts])}
 
     def pair_scores(self, index: VectorIndex, query_encodings: list[Halves], rows: Rows) -> Scores:
+        """Return the scores of each query and its line of ``rows``, rows of the index. Row -1 has the score -inf."""
         chunks = _map_chunks(index)
         scores = np.full(rows.shape, -np.inf)
         for query_number, query_vectors in enumerate(query_encodings):
@@ -97,6 +101,7 @@ class MultiVector(Retriever):
     def search_encodings(
         self, index: VectorIndex, passages: CachedPassages, query_encodings: list[Halves], query_count: int, top_k: int
     ) -> Iterator[tuple[Rows, Scores]]:
+        """Yield (rows, exact scores) for each query, unsorted: at least the ``top_k`` best passages."""
         device = self.work.devices[0]
         chunk_rows = index.manifest["shard_rows"]
         wide_queries = [torch.from_numpy(widen_embeddings(vectors)) for vectors in query_encodings]
@@ -137,7 +142,10 @@ def _map_chunks(index: VectorIndex) -> list[_Chunk]:
 
 
 def _exact_scores(index: VectorIndex, chunks: list[_Chunk], query_vectors: Halves, rows: Rows) -> Scores:
-    """Return the scores of a query and rows of an index, computed in 64 bits."""
+    """Return the scores of a query and rows of an index, computed in 64 bits.
+
+    With the similarity meanmaxsim, a score is the mean over the query's tokens, else the sum.
+    """
     chunk_rows = index.manifest["shard_rows"]
     scores = np.array(
         [_exact_score(query_vectors, chunks[row // chunk_rows], row % chunk_rows) for row in rows.tolist()]

@@ -47,7 +47,7 @@ _Tokenizer.__name__ = "PreTrainedTokenizerFast"
 
 
 def official_tokenizer(start_tokenizer: Any, kind: Kind, max_length: int) -> PreTrainedTokenizerFast:
-    """Return the official tokenizer of a ``kind`` of input, with the vocabulary of another tokenizer.
+    """Return the official tokenizer of a ``kind`` of input, with the vocabulary of ``start_tokenizer``.
 
     ``max_length`` is the longest input in tokens, special tokens included. Raises :class:`InputError` if the vocabulary
     is not a WordPiece vocabulary, or lacks the unk, sep, pad or cls token.
@@ -96,7 +96,10 @@ def official_tokenizer(start_tokenizer: Any, kind: Kind, max_length: int) -> Pre
 
 
 def _read_special_tokens(tokenizer: Any) -> dict[str, str]:
-    """Return the special tokens that a tokenizer has, by attribute. Only the mask token may be missing."""
+    """Return the special tokens that a tokenizer has, by attribute, for example "[CLS]" by "cls_token".
+
+    Raises :class:`InputError` if another token than the mask token is missing.
+    """
     special_tokens = {}
     missing_tokens = []
     for attribute in _SPECIAL_TOKENS:

@@ -45,7 +45,8 @@ class OwnModel:
     def vectors(self, texts: Sequence[str], dimensions: int | None = None) -> Numbers:
         """Return a copy of the model's vectors in 64 bits, shape (texts, dimensions).
 
-        Raises :class:`WrongOutput` if the model returns other vectors than ``dimensions`` finite numbers per text.
+        Raises :class:`WrongOutput` if the model returns other vectors than ``dimensions`` finite numbers per text
+        (None: as many as for the first batch).
         """
         batch_vectors: list[Numbers] = []
         for start in range(0, len(texts), self.batch_size):
@@ -158,7 +159,7 @@ def open_own_reranker(model: object, batch_size: int) -> OwnModel:
 
 
 def is_encoder(model: object) -> bool:
-    """True for an object that encodes texts, also if it could score pairs by calling it."""
+    """True for an object that encodes texts, even if it can be called, too. An object with ``predict`` scores pairs."""
     can_encode = _has_method(model, "encode") or _has_method(model, "encode_query")
     return can_encode and not _has_method(model, "predict")
 
@@ -183,7 +184,7 @@ def is_searcher(model: object) -> bool:
 
 
 def expect_instance(model: object, expected: str) -> None:
-    """Raise :class:`UsageError` for a class in place of its instance."""
+    """Raise :class:`UsageError` for a class in place of its instance. ``expected`` is the object that was expected."""
     # A class has the methods of its instances, but calling these methods would fail later.
     if inspect.isclass(model):
         raise UsageError(f"model: {expected}, found the class {model.__name__}; pass an instance")
@@ -217,10 +218,11 @@ def to_array(model_output: Any) -> Numbers | None:
 
 
 def _tensor_to_array(tensor: Any) -> Numbers:
+    """Return a tensor of PyTorch as an array. A tensor on a GPU or a sparse tensor is converted, too."""
     dense_tensor = tensor.detach().cpu().to_dense()
     if dense_tensor.is_floating_point():
         dense_tensor = dense_tensor.double()  # NumPy has no bfloat16
-    # Integers keep their type, because floats would round large ones.
+    # Integers keep their type, because floats would round large ones. numpy() refuses a lazily conjugated tensor.
     array: Numbers = dense_tensor.resolve_conj().numpy()
     return array
 
@@ -266,6 +268,6 @@ def _to_floats(scores: list[float]) -> list[float]:
 
 
 def similarity_of(model: object) -> str:
-    """Return the similarity that a model of sentence-transformers names, or cosine."""
+    """Return cosine or dot, whichever a model of sentence-transformers names. Other models have cosine."""
     similarity = getattr(model, "similarity_fn_name", None)
     return similarity if similarity in ("cosine", "dot") else "cosine"

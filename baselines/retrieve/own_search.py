@@ -56,7 +56,7 @@ Group = tuple[str, list[str]]  # text of a query, ids of its passages
 
 @dataclass(frozen=True)
 class SearchedTexts:
-    """The passages and queries of a search."""
+    """The passages and queries of a search. ``own_queries`` replace the queries of ``split``."""
 
     release: Release
     set_name: str
@@ -165,14 +165,14 @@ class OwnEncoderSearch:
         return vectors
 
     def query_vectors(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int32]]:
-        """Return vectors divided by powers of two, and the exponents of these powers, shape (queries,).
+        """Return the queries' vectors, divided by powers of two, and the exponents of these powers, shape (queries,).
 
         The division gives numbers of any magnitude a place in 32 bits. :func:`_restore` multiplies the scores again.
         """
         with show_progress(total=len(texts), unit="query", label="encode queries") as bar, bar.task(len(texts)):
             vectors = self.encode_queries(texts, self.dim)
         zero_count = int((vectors == 0).all(axis=1).sum())
-        if zero_count == len(texts) and zero_count:
+        if texts and zero_count == len(texts):
             raise WrongOutput(f"{self._query_model.name}: expected vectors, found only zeros for all queries")
         if zero_count:
             log.warning(
@@ -220,7 +220,7 @@ def search_by_encoder(
 
 
 def _restore(scores: Scores, exponent: int) -> list[float]:
-    """Multiply the scores of a query by the power of two by which the query was divided. The order of the scores stays.
+    """Multiply the scores of a query by 2 ** ``exponent``, by which its vector was divided. Their order stays.
 
     The product of extreme queries and passages is beyond 64 bits. Such scores get a smaller or larger factor, because
     scores are compared only within a query.
@@ -306,6 +306,7 @@ def _score_by_encoder(
         vectors = encoder.store_vectors(texts, folder, distinct_rows)
         query_vectors, exponents = encoder.query_vectors([query_text for query_text, _ in groups])
         for query_number, group_rows in enumerate(rows_by_group):
+            # The file has the vectors of the distinct rows, in their order.
             passage_vectors = vectors.at(np.searchsorted(distinct_rows, group_rows))
             query_vector = query_vectors[query_number : query_number + 1]
             repeated_query = np.repeat(query_vector, len(group_rows), axis=0)

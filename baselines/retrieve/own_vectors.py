@@ -125,7 +125,8 @@ def build_vectors(
 
     Args:
         index_folder: the folder to write. A folder of another model is replaced.
-        about: everything that the vectors depend on, as JSON values, with ``dim``.
+        about: everything that the vectors depend on, as JSON values. ``dim`` is the number of dimensions, and
+            ``model`` the model's name for errors.
         corpus_rows: number of rows of the corpus.
         chosen: the rows to encode, in ascending order (None: all rows).
         texts_of: a function that returns the texts of rows.
@@ -151,6 +152,7 @@ def build_vectors(
         earlier_vectors = _open_stored(index_folder, about, corpus_rows)
         if earlier_vectors is not None:
             positions = earlier_vectors.positions_of(rows)
+            # True if the folder has exactly these rows.
             if np.array_equal(positions, np.arange(earlier_vectors.rows)):
                 log.info("%s: already encoded", index_folder)
                 return earlier_vectors
@@ -169,7 +171,8 @@ def build_vectors(
             encode=encode,
             texts_per_call=texts_per_call,
         )
-        longest_norm, zero_count = _measure(OwnVectors(vectors_path, len(rows), about["dim"], 0.0, 0))
+        unmeasured_vectors = OwnVectors(vectors_path, len(rows), about["dim"], longest=0.0, zeros=0)
+        longest_norm, zero_count = _measure(unmeasured_vectors)
         # An index of zeros must not be reused when the model is mended.
         if zero_count == len(rows):
             raise InputError(f"{about['model']}: expected vectors, found only zeros for all passages")
@@ -193,7 +196,8 @@ def _encode_rows(
 ) -> None:
     """Append the vectors of ``rows`` to a file that an interrupted call may have begun.
 
-    Vectors that one of ``source_vectors`` has are copied. ``index_folder`` is the index's name for the log.
+    Vectors that one of ``source_vectors`` has are copied. ``index_folder`` is the index's name for the log. The other
+    arguments are those of :func:`build_vectors`.
     """
     row_bytes = about["dim"] * _NUMBER_BYTES
     done_count = 0
@@ -220,8 +224,9 @@ def _encode_rows(
 
 
 def _write_manifest(
-    work: Path, about: dict[str, Any], longest_norm: float, zero_count: int, chosen: list[int] | None, row_count: int
+    folder: Path, about: dict[str, Any], longest_norm: float, zero_count: int, chosen: list[int] | None, row_count: int
 ) -> None:
+    """Write the manifest of the vectors in a folder. ``chosen`` lists the encoded rows, or is None for all rows."""
     manifest = {
         "name": "dureader_retrieval own vectors",
         "format": 1,
@@ -229,11 +234,11 @@ def _write_manifest(
         "dim": about["dim"],
         "longest": longest_norm,
         "zeros": zero_count,
-        "file": msgspec.to_builtins(describe_file(work, _VECTORS_FILE, row_count)),
+        "file": msgspec.to_builtins(describe_file(folder, _VECTORS_FILE, row_count)),
         "rows": chosen,
     }
     manifest["checksum"] = _checksum(manifest)
-    write_text(work / MANIFEST, json.dumps(manifest, indent=1, sort_keys=True) + "\n")
+    write_text(folder / MANIFEST, json.dumps(manifest, indent=1, sort_keys=True) + "\n")
 
 
 def _checksum(manifest: dict[str, Any]) -> str:
@@ -253,7 +258,10 @@ def _open_sources(folders: Sequence[Path], about: dict[str, Any], corpus_rows: i
 
 
 def _copy_vectors(sources: Sequence[OwnVectors], rows: Rows, dim: int) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    """Return (the vectors of rows from the first source that has them, a mask of rows that no source has)."""
+    """Return the vectors of ``rows`` from the first source that has each, and a mask of the rows that no source has.
+
+    ``rows`` are rows of the corpus. A row that no source has gets a vector of zeros.
+    """
     vectors: Floats = np.zeros((len(rows), dim), np.float32)
     is_missing = np.ones(len(rows), bool)
     for source in sources:
@@ -327,10 +335,15 @@ def _measure(vectors: OwnVectors) -> tuple[float, int]:
 
 
 def unit_rows(vectors: Numbers) -> npt.NDArray[np.float64]:
-    """Scale vectors to unit length, whatever their magnitude. A vector of zeros stays."""
-    largest_numbers = np.abs(vectors).max(axis=1, keepdims=True, initial=0)
+    """Return vectors of any number type scaled to unit length, in 64 bits, whatever their magnitude.
+
+    A vector of zeros stays. ``vectors`` is not changed.
+    """
+    # Fewer bits would round the cosines. The copy is divided in place, because it may be large.
+    unit_vectors = vectors.astype(np.float64)
+    largest_numbers = np.abs(unit_vectors).max(axis=1, keepdims=True, initial=0)
     # The division keeps the squares below from overflowing and from vanishing. A row of zeros is divided by 1.
-    scaled = vectors / np.where(largest_numbers > 0, largest_numbers, 1)
-    norms = np.linalg.norm(scaled, axis=1, keepdims=True)
-    unit_vectors: npt.NDArray[np.float64] = scaled / np.where(norms > 0, norms, 1)
+    unit_vectors /= np.where(largest_numbers > 0, largest_numbers, 1)
+    norms = np.linalg.norm(unit_vectors, axis=1, keepdims=True)
+    unit_vectors /= np.where(norms > 0, norms, 1)
     return unit_vectors

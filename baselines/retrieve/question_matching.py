@@ -95,7 +95,7 @@ def score_question_pairs(model: Retriever | rerankers.OpenReranker, pairs: Seque
     """
     device = model.work.devices[0]
     if isinstance(model, rerankers.OpenReranker):
-        # about() opens and checks the model. For example, a model whose scores change with the padding is refused.
+        # This opens and checks the model. For example, a model whose scores change with the padding is refused.
         model.result_inputs()
         return [sigmoid(logit) for logit in model.score(pairs, device)]
     # Each distinct question is encoded once.
@@ -103,7 +103,7 @@ def score_question_pairs(model: Retriever | rerankers.OpenReranker, pairs: Seque
     vectors = dict(zip(questions, model.encoder(device, "query").encode(questions), strict=True))
     scores = []
     for first, second in pairs:
-        # cosines() compares a matrix with a vector. Here, the matrix has one row.
+        # cosines_with() compares a matrix with a vector. Here, the matrix has one row.
         second_as_matrix = vectors[second][np.newaxis]
         pair_cosines = cosines_with(second_as_matrix, vectors[first])
         scores.append(pair_cosines[0])
@@ -111,7 +111,10 @@ def score_question_pairs(model: Retriever | rerankers.OpenReranker, pairs: Seque
 
 
 def cosines_with(vectors: Floats, vector: Floats) -> list[float]:
-    """Return the cosines of n embeddings (16 bits, unit length) with ``vector``. Negative cosines become 0."""
+    """Return the cosine of each row of ``vectors`` with ``vector``. Negative cosines become 0.
+
+    All are embeddings of 16 bits and unit length.
+    """
     products = vectors.astype(np.float64) @ vector.astype(np.float64)
     # A product of rounded unit vectors may be slightly above 1.
     return [float(cosine) for cosine in np.clip(products, 0, 1).round(_COSINE_DIGITS)]
@@ -155,6 +158,7 @@ def read_splits(release: Release, config: str, splits: Sequence[str]) -> Questio
     chosen_splits = list(dict.fromkeys(splits or tested_splits))
     if TRAIN in chosen_splits:
         raise InputError("--split train: every split is compared with train; expected another split")
+    # Without any questions in dev and test, the error below names both.
     empty_splits = set(chosen_splits or TESTED_SPLITS) - set(nonempty_splits)
     if empty_splits:
         split_names = " and ".join(sorted(empty_splits))
@@ -165,21 +169,22 @@ def read_splits(release: Release, config: str, splits: Sequence[str]) -> Questio
 
 class _Scorer(Protocol):
     def score(self, candidates: Candidates, name: str, queries_per_file: int | None = None) -> Scores:
-        """Score each question with training questions.
+        """Score each question with its candidates.
 
-        Scores may be saved under ``name``, in files of ``queries_per_file`` questions.
+        Scores may be saved under ``name``, in files of ``queries_per_file`` questions (None: the scorer's default).
         """
 
 
 @dataclass(frozen=True)
 class _PairScorer:
-    """Score by a re-ranker. The scores are saved in ``folder``."""
+    """Score by a re-ranker. The scores are saved in ``folder``. ``texts`` has the questions, without those of train."""
 
     job: rerankers.PairJob
     texts: Mapping[str, str]
     folder: Path
 
     def score(self, candidates: Candidates, name: str, queries_per_file: int | None = None) -> Scores:
+        """Score each question with its candidates. The logits are saved in the folder ``name``."""
         scores_folder = self.folder / name
         scores_folder.mkdir(exist_ok=True)
         groups = [(self.texts[question_id], train_ids) for question_id, train_ids in candidates.items()]
@@ -199,6 +204,7 @@ class _CosineScorer:
     vectors: Mapping[str, Floats]
 
     def score(self, candidates: Candidates, name: str, queries_per_file: int | None = None) -> Scores:
+        """Score each question with its candidates. Nothing is saved, because the products of embeddings are cheap."""
         train_vectors = self.train_index.all()
         scores = {}
         for question_id, train_ids in candidates.items():
@@ -222,7 +228,9 @@ def find_matches(
     """Write the run of the candidates' scores, and count the similar pairs.
 
     Args:
+        model: the model that scores the candidates.
         encoder: the dual-encoder that finds candidates for a re-ranker. A dual-encoder ``model`` finds them itself.
+        out: the run to write.
         top_k: candidates of each method for a question.
         threshold: pairs with a higher score are similar.
         recall_sample: number of questions that are scored with every training question, to measure the recall.
@@ -277,7 +285,7 @@ def write_costs(out: Path, model: Retriever | rerankers.OpenReranker, matches: Q
 
 
 def _count_pairs(questions: QuestionSplits, scores: Scores, pair_count: int, threshold: float) -> dict[str, Any]:
-    """Return the counts of a run, by name."""
+    """Return the counts of a run, by name. ``pair_count`` is the number of its lines."""
     similar = similar_pairs(scores, threshold)
     return {
         "splits": list(questions.by_split),
@@ -321,7 +329,7 @@ def _work_key(
 
 
 def _candidates_by_words(word_index: NumbaIndex, texts: Mapping[str, str], top_k: int) -> Candidates:
-    """Search the training questions by BM25."""
+    """Search the training questions by BM25. ``texts`` has the other questions by id."""
     candidates: Candidates = {}
     for block in search_columns(word_index, list(texts.items()), top_k, usable_cores()):
         candidates |= block.rankings()
@@ -331,7 +339,10 @@ def _candidates_by_words(word_index: NumbaIndex, texts: Mapping[str, str], top_k
 def _candidates_by_vectors(
     dual_encoder: Retriever, questions: QuestionSplits, folder: Path, top_k: int, work: Work
 ) -> tuple[Candidates, _CosineScorer]:
-    """Search the training questions by a dual-encoder. Training questions are encoded as queries, too."""
+    """Search the training questions by a dual-encoder. Return the candidates, and a scorer with all embeddings.
+
+    Training questions are encoded as queries, too. The embeddings are saved in ``folder``.
+    """
     release = questions.release
     config = questions.config
     train = questions.train
@@ -371,7 +382,11 @@ def similar_pairs(scores: Scores, threshold: float) -> set[tuple[str, str]]:
 
 
 def measure_recall(all_scores: Scores, candidates: Mapping[str, Candidates], threshold: float) -> dict[str, Any]:
-    """Return the share of each method's candidates among the similar pairs of the sampled questions."""
+    """Return the share of the similar pairs that each method has among its candidates, or None without similar pairs.
+
+    ``all_scores`` are the scores of the sampled questions with every training question. ``candidates`` has the
+    candidates of each method. The result also has the numbers of these questions and of their similar pairs.
+    """
     similar = similar_pairs(all_scores, threshold)
     recall: dict[str, Any] = {"questions": len(all_scores), "similar_pairs": len(similar)}
     for method, method_candidates in candidates.items():
@@ -385,7 +400,7 @@ def measure_recall(all_scores: Scores, candidates: Mapping[str, Candidates], thr
 
 
 def matches_report(result: dict[str, Any]) -> Report:
-    """Return the report of the counts, and of the recall if it was measured."""
+    """Return the report of the counts in ``result``, and of its entry ``recall`` if the recall was measured."""
     splits = " and ".join(result["splits"])
     lines = [
         f"{result['pairs']:,} pairs of {result['questions']:,} questions of {splits} with "

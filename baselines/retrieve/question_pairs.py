@@ -74,7 +74,7 @@ def read_question_pairs(files: Iterable[PairFile]) -> list[QuestionPair]:
 
 def _read_table(file: PairFile) -> Iterator[tuple[int, Sequence[str], Sequence[Any]]]:
     """Yield (line number, column names, values) of each row."""
-    table = open_table(Source(file.path, None, file.path.name))
+    table = open_table(Source(file.path, member=None, name=file.path.name))
     columns = file.columns or tuple(table.columns)
     if len(columns) != len(table.first):
         expected = f"the {len(columns)} columns named in --pairs: {', '.join(columns)}"
@@ -92,7 +92,10 @@ def _read_json_lines(path: Path) -> Iterator[tuple[int, Sequence[str], Sequence[
 
 
 def _find_columns(columns: Sequence[str], path: Path, line_number: int) -> list[int]:
-    """Return the positions of the two questions and the label in a row."""
+    """Return the positions of the two questions and the label in a row. ``columns`` are the row's column names.
+
+    Raises :class:`InputError` unless the row has one column of each.
+    """
     # A column may have any of the published names, but a row must not have two columns of the same meaning.
     positions = []
     for accepted_names in _COLUMN_NAMES.values():
@@ -114,6 +117,7 @@ def _wrong_columns(columns: Sequence[str], path: Path, line_number: int) -> Inpu
 
 
 def _parse_pair(columns: Sequence[str], values: Sequence[Any], path: Path, line_number: int) -> QuestionPair:
+    """Return the pair of a row. Raises :class:`InputError` for a missing column, an empty question or another label."""
     first, second, label_value = (values[position] for position in _find_columns(columns, path, line_number))
     for question in (first, second):
         if not isinstance(question, str) or not question.strip():

@@ -59,7 +59,11 @@ def _task_option(task: str) -> dict[str, str]:
 
 
 def _compute_outputs(model: Any, texts: list[Any], task: str, model_name: str) -> list[torch.Tensor]:
-    """Return the output for every text: its score, its vector, or the vectors of its tokens."""
+    """Return the output for every text: its score, its vector, or the vectors of its tokens.
+
+    A sparse encoder returns a sparse tensor, which is converted. Raises :class:`InputError` for numbers that are not
+    finite.
+    """
     output_name = "sentence_embedding"
     if isinstance(model, CrossEncoder):
         output_name = "scores"

@@ -172,6 +172,7 @@ def rerank_run(
     call = None
     if is_kept(out):
         configs = SETS[set]
+        # A run may have original ids, which the config original-ids of the release translates.
         splits = [(configs.corpus, "corpus"), (configs.queries, split), *ORIGINAL_ID_SPLITS]
         inputs = {"run": run_input(run)}
         if own_queries is not None:

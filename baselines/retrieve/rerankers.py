@@ -126,6 +126,10 @@ class LanguageModel(CrossEncoderReranker):
     kind = "llm"
 
     def open_model(self) -> CrossEncoder:
+        """Open the model, with a chat template for pairs of a query and a document.
+
+        Raises :class:`InputError` for a model without a chat template, or without tokens for yes and no.
+        """
         model = super().open_model()
         transformer: Any = model[0]
         template = transformer.processor.chat_template
@@ -133,6 +137,7 @@ class LanguageModel(CrossEncoderReranker):
             raise InputError(
                 "has no chat template; expected an instruction-tuned language model", path=self.settings.name
             )
+        # model[1] subtracts the logit of the token no from that of the token yes.
         unknown_id = transformer.tokenizer.unk_token_id
         for attribute in ("true_token_id", "false_token_id"):
             if getattr(model[1], attribute, None) in (None, unknown_id):
@@ -209,10 +214,16 @@ class ListwiseReranker(OpenReranker):
             "kind": self.kind,
             "name": self.settings.name,
             "window": [PASSAGES_PER_WINDOW, WINDOW_STEP],
+            # The prompt of an empty query and passage, because scores depend on its wording.
             "asked": order_prompt("", [""], self.settings.query_prompt or ""),
         }
 
     def score(self, pairs: Sequence[tuple[str, str]], device: str) -> list[float]:
+        """Return the score of every (query, passage), from the model's order of each query's passages.
+
+        The pairs of a query must be adjacent and in the order of the run. ``device`` is not used.
+        """
+        # Without ``otherwise``, the error of a missing address would advise an option that `rerank` lacks.
         endpoint = Endpoint(self.settings.name, otherwise="")
         groups: list[tuple[str, list[str]]] = []
         for query_text, query_pairs in itertools.groupby(pairs, key=lambda pair: pair[0]):
@@ -267,7 +278,10 @@ class ListwiseReranker(OpenReranker):
 
 
 def order_prompt(query_text: str, passage_texts: Sequence[str], instruction: str = "") -> str:
-    """Return the prompt that asks for the best order of passages. The passages are numbered from 1."""
+    """Return the prompt that asks for the best order of passages. The passages are numbered from 1.
+
+    ``instruction`` replaces the usual first line.
+    """
     lines = []
     for number, passage_text in enumerate(passage_texts, start=1):
         one_line = " ".join(passage_text.split())
@@ -375,7 +389,7 @@ def score_groups(job: PairJob, device: str, query_groups: Sequence[Group]) -> li
     passage_ids = list(itertools.chain.from_iterable(group_ids for _, group_ids in query_groups))
     rows = passages.rows(passage_ids)
     if (rows < 0).any():
-        unknown_id = passage_ids[int(rows.argmin())]
+        unknown_id = passage_ids[int(rows.argmin())]  # an unknown id has the row -1
         raise InputError(f"{job.corpus}/{job.split} has no {unknown_id!r}; build the release again", path=job.release)
     # The pairs of all queries are scored together, so that a batch has pairs of similar lengths.
     query_texts: list[str] = []
@@ -400,11 +414,11 @@ def score_windows(
     *,
     close_model: bool = True,
 ) -> list[list[float]]:
-    """Call :func:`score_groups` on all devices of the job, for some queries at a time.
+    """Return the scores of each query's passages, in order, computed on all devices of the job.
 
-    The scores of ``queries_per_file`` queries (default: :data:`QUERIES_PER_FILE`) are saved in one file of
-    ``work_folder``. A folder serves only one combination of job, groups and ``queries_per_file``. Without
-    ``close_model``, the caller calls :func:`close_models` later.
+    ``label`` is the text of the progress bar. The scores of ``queries_per_file`` queries (default:
+    :data:`QUERIES_PER_FILE`) are saved in one file of ``work_folder``. A folder serves only one combination of job,
+    groups and ``queries_per_file``. Without ``close_model``, the caller calls :func:`close_models` later.
     """
     queries_per_file = queries_per_file or QUERIES_PER_FILE
     tasks: list[_WindowTask] = []
@@ -433,7 +447,7 @@ def score_windows(
 
 
 def close_models() -> None:
-    """Forget the model that :func:`score_windows` or :func:`opened_model` has opened in this thread."""
+    """Forget the model of pairs that this thread has opened, for example in :func:`score_windows`, to free memory."""
     _open_scorer.cache_clear()
 
 
@@ -498,6 +512,7 @@ def query_similarities(job: PairJob, device: str, query_groups: Sequence[Group])
             passage_numbers.setdefault(passage_id, len(passage_numbers))
     passage_texts = passages.texts(passages.rows(list(passage_numbers)).tolist())
     passage_vectors = passage_encoder.encode(passage_texts).astype(np.float32)
+    # Queries without passages are not encoded, so the loop below takes the next vector for each other query.
     query_vectors = iter(query_encoder.encode(query_texts).astype(np.float32))
 
     similarities_by_group: list[list[float]] = []

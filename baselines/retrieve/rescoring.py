@@ -82,7 +82,7 @@ def choose_rescoring(
         larger_vectors: the embeddings of --rescore-with (None: the same as ``passage_vectors``).
 
     Raises:
-        InputError: the second stage would give the scores of the first.
+        InputError: the second stage would give the scores of the first, or ``larger_vectors`` are no larger.
     """
     if factor is None:
         return None
@@ -96,6 +96,7 @@ def choose_rescoring(
             f"nothing; {expected}",
             path=passage_vectors.path,
         )
+    # STORE_NAMES begins with the largest form.
     if STORE_NAMES.index(larger_vectors.store_name) >= STORE_NAMES.index(name):
         larger_names = " or ".join(STORE_NAMES[: STORE_NAMES.index(name)]) or "binary or int8 --passages"
         raise InputError(
@@ -118,12 +119,14 @@ def search_stored(
 ) -> RowsAndScores:
     """Yield (rows of the corpus, scores) of each query's best passages, unsorted.
 
-    Further passages that tie with the last may follow, as from :func:`.exact_search.nearest_with_ties`.
+    Without ``rescoring``, further passages that tie with the last may follow. With ``rescoring``, all candidates are
+    yielded.
 
     Args:
         passage_vectors: embeddings in any form, of all ``passages`` or of the rows ``passage_vectors.chosen``.
         query_vectors: 16-bit embeddings of the queries.
-        devices, engine_name: as for :func:`.exact_search.nearest_with_ties`. Binary embeddings need neither.
+        devices: devices, which share the blocks of passages. Binary embeddings need none.
+        engine_name: torch or faiss (default: faiss on a CPU with FAISS, else torch).
         top_k: passages per query.
         rescoring: the second stage (default: none).
     """
@@ -151,6 +154,7 @@ def _rescore(
         # The first stage may add passages that tie with the last. The id decides which of them are candidates.
         best_first = np.lexsort((ranks[rows], -scores))[:first_count]
         candidate_rows.append(rows[best_first])
+    # A matrix with a line of rows for each query. The row -1 fills up shorter lines.
     longest = max((len(rows) for rows in candidate_rows), default=0)
     row_matrix = np.full((len(candidate_rows), longest), -1)
     for line, rows in zip(row_matrix, candidate_rows, strict=True):

@@ -41,9 +41,11 @@ class FaissEngine(SearchEngine):
     """FAISS's exhaustive search in 32 bits. A GPU needs FAISS's GPU build (extra ``gpu``)."""
 
     def __init__(self, query_vectors: Vectors, candidate_count: int, device: str = "cpu") -> None:
+        """Search by ``query_vectors`` for ``candidate_count`` passages each. ``device`` is cpu, cuda or cuda:NUMBER."""
         import faiss
 
         self._queries = widen_embeddings(query_vectors)
+        # The best passages so far. keep_max, because the best have the largest inner products.
         self._heap = faiss.ResultHeap(len(query_vectors), candidate_count, keep_max=True)
         self._gpu_resources: Any = None
         # FAISS's CPU build lacks the class.
@@ -57,6 +59,7 @@ class FaissEngine(SearchEngine):
         return widen_embeddings(block)
 
     def add(self, first_row: int, block: Floats) -> None:
+        """Merge the best passages of a block, whose first passage is row ``first_row``, into the best so far."""
         import faiss
 
         count = min(len(block), self._heap.k)
@@ -74,7 +77,7 @@ class FaissEngine(SearchEngine):
         self._heap.add_result(scores, block_rows + first_row)
 
     def best(self) -> tuple[Floats, Rows]:
-        self._heap.finalize()
+        self._heap.finalize()  # sorts the best passages of each query
         rows = self._heap.I
         # FAISS gives an unused entry the row -1 and the smallest finite score.
         scores = np.where(rows < 0, -np.inf, self._heap.D).astype(np.float32)

@@ -103,6 +103,7 @@ def search_vectors(
     # Return the finished run of an earlier, equal call.
     call = None
     if is_kept(out):
+        # No release has the config "", and release_input skips it.
         splits = [(configs.corpus, "corpus"), (configs.queries, split), (sample or "", "corpus")]
         inputs = {"passages": vectors_input(passages)}
         if own_queries is not None:
@@ -172,7 +173,10 @@ def search_vectors(
         passage_vectors = replace(passage_vectors, chosen=sample_rows(opened_release, configs.corpus, sample))
 
     def search_queries(numbers: Sequence[int]) -> Iterator[tuple[str, list[Hit]]]:
-        """Return the ids and the hits of some queries. The hits of a query are computed when they are read."""
+        """Return the ids and the hits of some queries, by their positions in ``query_rows``.
+
+        The hits of a query are computed when they are read.
+        """
         if encoder is not None:
             query_vectors = encode_queries(encoder, [query_rows[number][1] for number in numbers])
         else:

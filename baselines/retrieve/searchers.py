@@ -77,7 +77,7 @@ class SearcherRun:
 def search_by_searcher(
     searcher: Any, texts: SearchedTexts, *, top_k: int, batch_size: int = 1, out: Path | None = None
 ) -> SearcherRun:
-    """Search by the queries of a split. Write the run and its manifest, unless ``out`` is None.
+    """Search by the queries of ``texts``. Write the run and its manifest, unless ``out`` is None.
 
     ``batch_size`` is the number of queries per call. The latency is measured if each call has one query. Raises
     :class:`InputError` that names the query for wrong hits, and for a search that fails.
@@ -94,7 +94,14 @@ def search_by_searcher(
     latency = Latency.of_seconds(seconds) if batch_size == 1 else None
 
     # The times are no part of the record, so that two equal runs have the same tag.
-    search = describe_search(texts.release, kind="searcher", set_name=texts.set_name, split=texts.split, top_k=top_k)
+    search = describe_search(
+        texts.release,
+        kind="searcher",
+        set_name=texts.set_name,
+        split=texts.split,
+        top_k=top_k,
+        own_queries=texts.own_queries,
+    )
     run_record = describe_run({"name": engine.name, "commit": None}, search, packages=())
     tag = tag_of(run_record)
     manifest = dict(run_record)
@@ -112,7 +119,7 @@ def search_by_searcher(
 def _search_all(
     engine: "_CheckedEngine", queries: Sequence[Query], batch_size: int
 ) -> tuple[dict[str, list[Hit]], list[float]]:
-    """Return the hits of each query, and the seconds of each call."""
+    """Return the hits by query id, and the seconds of each call, without the first search of a single query."""
     hits_by_query: dict[str, list[Hit]] = {}
     seconds = []
     with _SlowQueryWatch(engine.name) as watch, show_progress(total=len(queries), unit="query", label="search") as bar:
@@ -161,6 +168,7 @@ class _CheckedEngine:
         return hits_by_query, seconds
 
     def _expect_list(self, query: Query, value: Any, expected: str) -> None:
+        """Raise :class:`InputError` unless ``value`` is a list or tuple. ``expected`` describes it in the error."""
         if inspect.isawaitable(value):
             if inspect.iscoroutine(value):
                 # Otherwise Python warns that the coroutine was never awaited.
@@ -170,6 +178,10 @@ class _CheckedEngine:
             raise self._error(query, f"expected {expected}, found {_describe(value)}")
 
     def _check_hits(self, query: Query, hits: Any) -> list[Hit]:
+        """Return a query's hits as (passage id, score) pairs, in the engine's order.
+
+        Raises :class:`InputError` for more than ``top_k`` hits, a wrong, repeated or unknown passage, or rising scores.
+        """
         self._expect_list(query, hits, _HITS_EXPECTED)
         if len(hits) > self._top_k:
             raise self._error(query, f"expected at most {self._top_k} hits (top_k), found {len(hits)}")
@@ -195,13 +207,14 @@ class _CheckedEngine:
         return checked_hits
 
     def _check_hit(self, query: Query, rank: int, hit: Any) -> Hit:
+        """Return a hit as a text and a float. Raises :class:`InputError` for another value."""
         if not isinstance(hit, list | tuple) or len(hit) != 2:
             raise self._error(query, f"expected {_HITS_EXPECTED}, found {shown_value(hit)} at rank {rank}")
         passage_id, score = hit
         if not isinstance(passage_id, str):
             raise self._error(query, f"expected ids of the corpus, which are texts, found {shown_value(passage_id)}")
         # True and False are numbers of Python, but no scores.
-        is_number = isinstance(score, numbers.Real) and type(score).__name__ != "bool"
+        is_number = isinstance(score, numbers.Real) and not isinstance(score, bool)
         if not is_number or not math.isfinite(score):
             raise self._error(
                 query, f"passage {passage_id!r}: expected a finite number as the score, found {shown_value(score)}"
@@ -256,6 +269,7 @@ class _SlowQueryWatch:
     @contextlib.contextmanager
     def follow(self, query: Query) -> Iterator[None]:
         """Watch the search of a query, which the block runs."""
+        # The time first, because the watching thread reads it as soon as there is a query.
         self._start_time = time.perf_counter()
         self._query = query
         try:
@@ -264,6 +278,7 @@ class _SlowQueryWatch:
             self._query = None
 
     def _watch(self) -> None:
+        """Warn of the first slow query, then end. Runs in the watching thread."""
         step = min(_LONGEST_STEP, SLOW_SECONDS / 2)
         while not self._ended.wait(step):
             query = self._query

@@ -76,7 +76,7 @@ class _Scorer:
     """An opened model.
 
     Attributes:
-        record: everything that affects the run.
+        record: everything that affects the run, as JSON values, for its manifest.
         tag: last column of the run's lines.
         score: a function of a work folder that returns the scores. The model stays open.
         close: a function that closes the model.
@@ -249,7 +249,10 @@ def _describe_run(run: Run | Path) -> dict[str, Any]:
 def _vector_scorer(
     search: families.ModelSearch, release: Release, corpus: str, query_groups: Groups, first_stage: dict[str, Any]
 ) -> _Scorer:
-    """Return the scorer of a model with vectors. Each distinct passage is encoded once."""
+    """Return the scorer of a model with vectors. Each distinct passage is encoded once.
+
+    ``corpus`` is the config of the passages. ``first_stage`` has the manifest's entry ``reranked``.
+    """
     id_lists = [passage_ids for _, passage_ids in query_groups]
     all_passage_ids = list(dict.fromkeys(itertools.chain.from_iterable(id_lists)))
     passage_count = len(all_passage_ids)
@@ -272,7 +275,14 @@ def _vector_scorer(
 
     run_record = search.record | first_stage | {"passages_encoded": passage_count}
     measure_costs = search.retriever.measured_costs
-    return _Scorer(run_record, tag_of(run_record), score, _close_nothing, [], measure_costs)
+    return _Scorer(
+        record=run_record,
+        tag=tag_of(run_record),
+        score=score,
+        close=_close_nothing,
+        options=[],
+        measure_costs=measure_costs,
+    )
 
 
 def _score_alone_by(scorer: vector_index.PassageScorer) -> Callable[[Group], object]:
@@ -291,7 +301,11 @@ def _pair_scorer(
     search_record: dict[str, Any],
     options: list[Any],
 ) -> _Scorer:
-    """Return the scorer of a model of pairs. ``search_record`` is the run's record without the model."""
+    """Return the scorer of a model of pairs. ``kind`` is the kind of the model, and the tag of the run's lines.
+
+    ``search_record`` is the run's record without the model. ``options`` are further values on which saved scores
+    depend.
+    """
     pair_count = sum(len(passage_ids) for _, passage_ids in query_groups)
     queries_per_file = rerankers.ENDPOINT_QUERIES_PER_FILE if kind == "listwise" else None
 
@@ -315,12 +329,22 @@ def _pair_scorer(
 
     run_record = describe_run(job.reranker.result_inputs(), search_record | {"pairs_scored": pair_count})
     measure_costs = job.reranker.measured_costs
-    return _Scorer(run_record, kind, score, rerankers.close_models, options, measure_costs)
+    return _Scorer(
+        record=run_record,
+        tag=kind,
+        score=score,
+        close=rerankers.close_models,
+        options=options,
+        measure_costs=measure_costs,
+    )
 
 
 @contextlib.contextmanager
 def _open_work_folder(out: Path | None, work_key: str) -> Iterator[Path]:
-    """Yield a folder for scores. The folder beside ``out`` survives an interruption. A run in memory has no such."""
+    """Yield a folder for scores: beside ``out``, where it survives an interruption, or a temporary folder without it.
+
+    ``work_key`` is the hash of everything that the scores depend on. Scores of another key are not reused.
+    """
     if out is not None:
         with work_beside(out, work_key) as folder:
             yield folder
@@ -332,5 +356,6 @@ def _open_work_folder(out: Path | None, work_key: str) -> Iterator[Path]:
 def _reorder_rankings(
     rankings: dict[str, list[str]], scores: Sequence[Sequence[float]]
 ) -> Iterator[tuple[str, list[Hit]]]:
+    """Yield (query id, hits in the new order). ``scores`` has new scores of each query's first passages."""
     for (query_id, passage_ids), query_scores in zip(rankings.items(), scores, strict=True):
         yield query_id, reorder_passages(passage_ids, query_scores)

@@ -52,7 +52,12 @@ class ServiceText:
 
 
 class ServiceCosts:
-    """The costs of the answers that a command has used, whenever they were requested."""
+    """The costs of the answers that a command has used, whenever they were requested. Thread-safe.
+
+    Attributes:
+        texts: number of distinct texts.
+        kept_texts: number of those whose answer an earlier request had brought.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -70,7 +75,7 @@ class ServiceCosts:
             self._request_seconds.append(seconds)
 
     def add(self, key: bytes, answer: StoredAnswer, *, is_kept: bool) -> None:
-        """Count the answer of a text, but only once."""
+        """Count the answer of a text, but only once. ``is_kept``: an earlier request has brought the answer."""
         with self._lock:
             if key in self._counted_keys:
                 return
@@ -79,6 +84,7 @@ class ServiceCosts:
             self.kept_texts += is_kept
             self._requests += answer.requests
             self._seconds += answer.seconds
+            # The sum is unknown as soon as the service has not counted the tokens of a text.
             if self._tokens is not None:
                 self._tokens = None if answer.tokens is None else self._tokens + answer.tokens
 
@@ -104,8 +110,8 @@ class ServiceAsker:
 
     Args:
         store: the kept answers.
-        ask: a function that returns the answer for the texts of one request.
-        options: the size of requests and their number.
+        ask: a function that sends one request with some texts. Returns the answer, and its seconds.
+        options: the size of requests, and the number of simultaneous requests.
         costs: counts the answers.
     """
 
@@ -142,7 +148,7 @@ class ServiceAsker:
         return [answers[key].value for key in keys]
 
     def _make_tasks(self, groups: Sequence[Sequence[ServiceText]], kept_keys: Any) -> list[list[ServiceText]]:
-        """Return the texts of each request.
+        """Return the texts of each request. ``kept_keys`` are the keys of the texts whose answers are kept already.
 
         The requests are planned before kept texts are dropped, so a command that is started again sends the same
         requests as before. The vectors of some services depend on the other texts of a request in their last digits.
@@ -180,7 +186,7 @@ class ServiceAsker:
         self._costs.add_request(seconds)
         keys = [text.key for text in texts]
         self._store.write(keys, answer.values, tokens=answer.tokens, seconds=seconds)
-        share = 1 / len(keys)
+        share = 1 / len(keys)  # each text has an equal share of the request's costs
         new_answers = {}
         for key, value in zip(keys, answer.values, strict=True):
             tokens = None if answer.tokens is None else answer.tokens * share
@@ -229,7 +235,7 @@ class EmbeddingService:
     @functools.cached_property
     def facts(self) -> dict[str, Any]:
         """Everything that the vectors depend on, as JSON values. Sends the first request."""
-        # In a thread, because a signal ends the wait for a thread at once.
+        # In a thread, because a signal ends the wait for a thread at once. The only task yields (number, result).
         ((_, answer),) = in_daemon_threads(self._request_probes, [PROBE_TEXTS], 1)
         vectors = np.array([np.frombuffer(value, np.float32) for value in answer.values])
         if not vectors.any(axis=1).all():
@@ -252,6 +258,7 @@ class EmbeddingService:
         return answer
 
     def _request(self, texts: Sequence[str], dim: int | None = None) -> tuple[ServiceAnswer, float]:
+        """Send one request. Return the vectors, and the seconds. ``dim`` is the expected number of dimensions."""
         body = {
             "model": self._model,
             "input": list(texts),
@@ -262,6 +269,7 @@ class EmbeddingService:
         return read_vectors(reply.content, texts, self._service.url, dim), reply.seconds
 
     def _request_checked(self, texts: Sequence[ServiceText]) -> tuple[ServiceAnswer, float]:
+        """Send one request. Raises :class:`InputError` if another model or other dimensions come than at first."""
         answer, seconds = self._request([text.text for text in texts], self.facts["dim"])
         _expect_model(answer.model, self.facts["answered_by"], self._service.url)
         return answer, seconds
@@ -294,10 +302,12 @@ class RerankService:
     def facts(self) -> dict[str, Any]:
         """The model's name, and the name in the service's answer. Sends the first request."""
         texts = [ServiceText(text, PROBE_TEXTS[0]) for text in PROBE_TEXTS]
+        # In a thread, because a signal ends the wait for a thread at once. The only task yields (number, result).
         ((_, (answer, _)),) = in_daemon_threads(self._request_first, [texts], 1)
         return {"name": self._model, "answered_by": answer.model}
 
     def _request_first(self, texts: Sequence[ServiceText]) -> tuple[ServiceAnswer, float]:
+        """Send the first request, which shows if the service has the fields of TEI or those of Jina and Cohere."""
         try:
             return self._request(texts)
         except RequestFailed as error:
@@ -308,6 +318,7 @@ class RerankService:
         return self._request(texts)
 
     def _request(self, texts: Sequence[ServiceText]) -> tuple[ServiceAnswer, float]:
+        """Send one request with passages of the same query. Return their scores, and the seconds."""
         passages = [text.text for text in texts]
         body: dict[str, Any] = {"query": texts[0].query}
         if self._has_tei_fields:
@@ -318,6 +329,7 @@ class RerankService:
         return read_scores(reply.content, passages, self._service.url), reply.seconds
 
     def _request_checked(self, texts: Sequence[ServiceText]) -> tuple[ServiceAnswer, float]:
+        """Send one request. Raises :class:`InputError` if another model answers than at first."""
         answer, seconds = self._request(texts)
         _expect_model(answer.model, self.facts["answered_by"], self._service.url)
         return answer, seconds
@@ -328,7 +340,10 @@ class RerankService:
         return ServiceAsker(store, self._request_checked, self._options, self._costs)
 
     def scores(self, groups: Sequence[tuple[str, Sequence[str]]]) -> list[float]:
-        """Return the scores of (query, passages) of all groups, in order. Raises :class:`InputError`."""
+        """Return the score of every passage of all groups, in order. A group is a query and its passages, as texts.
+
+        Raises :class:`InputError`.
+        """
         text_groups = []
         for query_text, passage_texts in groups:
             text_groups.append([ServiceText(passage_text, query_text) for passage_text in passage_texts])

@@ -125,14 +125,18 @@ def read_scores(content: bytes, texts: Sequence[str], url: str) -> ServiceAnswer
 
 
 def _decode(content: bytes, answer_type: type[T], url: str, expected: str) -> T:
-    """Decode an answer. Raises :class:`InputError` for another answer than JSON of the type."""
+    """Decode an answer. Raises :class:`InputError` for another answer than JSON of ``answer_type``.
+
+    ``expected`` completes the error: the values that were expected, and a hint to the address.
+    """
     if content.lstrip()[:1] == b"<":
         beginning = quote_reply(content[: 4 * _QUOTED_CHARACTERS].decode(errors="replace"), _QUOTED_CHARACTERS)
         raise Unfinished(f"answered with a page ({beginning}); expected JSON with {expected}", path=url)
+    # This call only finds out if the content is JSON. Below, json_of decodes it again, and names a wrong field.
     try:
         msgspec.json.decode(content, type=answer_type)
     except msgspec.ValidationError:
-        pass  # json_of names the field
+        pass
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         # Python's servers write NaN, which is no JSON. The check of the vectors then names the text.
         try:
@@ -149,7 +153,10 @@ def _decode(content: bytes, answer_type: type[T], url: str, expected: str) -> T:
 
 
 def _in_order(entries: Sequence[Any], text_count: int, field: str, url: str) -> list[Any]:
-    """Return the entries of an answer by their index. Raises :class:`InputError` unless each text has one entry."""
+    """Return the entries of an answer in the order of their index. ``field`` names them in errors.
+
+    Raises :class:`InputError` unless each text has one entry.
+    """
     by_index: dict[int, Any] = {}
     for entry in entries:
         if not 0 <= entry.index < text_count:
@@ -182,7 +189,7 @@ def _vector_of(embedding: Any) -> Floats | None:
     with np.errstate(over="ignore"):
         try:
             return np.array(embedding, np.float64).astype(np.float32)
-        except OverflowError:  # an integer of more than 64 bits
+        except OverflowError:  # an integer that no float can hold; the caller refuses infinity
             return np.full(len(embedding), np.inf, np.float32)
 
 

@@ -56,6 +56,7 @@ class SparseSide(EncoderSide):
         dim_parts: list[Rows] = []
         weight_parts: list[Floats] = []
         for indices, (batch_texts, batch_dims, batch_weights) in self.batches(texts, self._embed):
+            # Convert the numbers within the batch to the numbers of the texts.
             text_parts.append(indices[batch_texts])
             dim_parts.append(batch_dims)
             weight_parts.append(batch_weights)
@@ -118,8 +119,11 @@ class SparseRetriever(Retriever):
         return finish_encoder(model, self.settings)
 
     def arrays(self, encodings: SparseVectors) -> Arrays:
-        """Return the arrays of an inverted index: the dimensions in use, the limits of each dimension's list, and all
-        lists as passage numbers (ascending in a list) and weights."""
+        """Return the arrays of an inverted index, by the ends of the file names.
+
+        They are the dimensions in use, the limits of each dimension's list, and all lists as passage numbers (ascending
+        in a list) and weights.
+        """
         rows, dims, weights = encodings
         # A stable sort leaves the passages of a list in ascending order.
         order = np.argsort(dims, kind="stable")
@@ -132,7 +136,12 @@ class SparseRetriever(Retriever):
         }
 
     def pair_scores(self, index: VectorIndex, query_encodings: SparseVectors, rows: Rows) -> Scores:
+        """Return the scores of each query and its line of ``rows``, rows of the index.
+
+        Row -1, and a passage whose score is not above 0, have -inf.
+        """
         query_numbers, dims, weights = query_encodings
+        # The weights of query n are those from query_limits[n] to query_limits[n + 1].
         query_limits = np.searchsorted(query_numbers, np.arange(len(rows) + 1))
         chunk_rows = index.manifest["shard_rows"]
         scores = np.full(rows.shape, -np.inf)
@@ -153,7 +162,12 @@ class SparseRetriever(Retriever):
     def search_encodings(
         self, index: VectorIndex, passages: CachedPassages, query_encodings: SparseVectors, query_count: int, top_k: int
     ) -> Iterator[tuple[Rows, Scores]]:
+        """Yield (rows, scores) for each query, unsorted: the ``top_k`` best passages, and those that tie with the last.
+
+        Passages with the score 0 are omitted.
+        """
         query_numbers, dims, weights = query_encodings
+        # The weights of query n are those from query_limits[n] to query_limits[n + 1].
         query_limits = np.searchsorted(query_numbers, np.arange(query_count + 1))
         best = BestHits(query_count, top_k)
         chunk_rows = index.manifest["shard_rows"]
@@ -161,6 +175,7 @@ class SparseRetriever(Retriever):
             for chunk_number, chunk in enumerate(index.chunks):
                 lists = _read_lists(index, chunk)
                 chunk_start = chunk_number * chunk_rows
+                # One sum for each passage, up to the last passage with a weight.
                 sums = np.zeros(int(lists.rows.max(initial=-1)) + 1)
                 with bar.task(min(chunk_rows, len(passages) - chunk_start)):
                     for query in range(query_count):

@@ -63,9 +63,10 @@ def _lowest_threshold(scores: Floats, labels: Floats, precision: float) -> float
     """Return the lowest threshold (a multiple of 0.0001) that reaches ``precision``, or 1.0 if no threshold does."""
     thresholds = np.arange(_THRESHOLD_STEPS) / _THRESHOLD_STEPS
     order = np.argsort(scores)
-    # The number of pairs whose score is at most the threshold, and the number of pairs with label 1 above it.
+    # For each threshold: the pairs whose score is at most the threshold, and those of them with label 1.
     below_counts = np.searchsorted(scores[order], thresholds, side="right")
     positives_below = np.concatenate([[0], labels[order].cumsum()])[below_counts]
+    # The same for the pairs above the threshold.
     correct_counts = labels.sum() - positives_below
     above_counts = len(scores) - below_counts
     is_sufficient = (above_counts > 0) & (correct_counts >= precision * above_counts)

@@ -55,14 +55,14 @@ class TorchEngine(SearchEngine):
     def __init__(
         self, query_vectors: Vectors, candidate_count: int, device: str = "cpu", keep_bytes: int | None = None
     ) -> None:
-        """Search by ``query_vectors`` on a device.
+        """Search by ``query_vectors`` for ``candidate_count`` passages each, on a device.
 
         ``keep_bytes`` is the memory for passages that :meth:`exact_products` needs (default: half of a GPU's free
         memory, and nothing on a CPU).
         """
         self._best_scores = torch.full((len(query_vectors), candidate_count), -torch.inf, device=device)
         self._best_rows = torch.full((len(query_vectors), candidate_count), -1, device=device)
-        torch.set_float32_matmul_precision("highest")
+        torch.set_float32_matmul_precision("highest")  # otherwise a GPU may round 32-bit numbers to TF32
         self._device = device
         self._is_on_gpu = device.startswith("cuda")
         self._dtype = torch.float32
@@ -79,13 +79,15 @@ class TorchEngine(SearchEngine):
         self._kept_blocks: list[tuple[int, torch.Tensor]] = []
 
     def prepare(self, block: Vectors) -> torch.Tensor:
+        """Convert a block to a tensor in the CPU's memory, for :meth:`add`."""
         if block.dtype != np.float16:
-            self._is_keeping = False
+            self._is_keeping = False  # the passages have 32-bit numbers, which would lose digits on a GPU
         passages = torch.from_numpy(block)
         # A GPU copies pinned memory while it computes.
         return passages.pin_memory() if self._is_on_gpu else passages.to(self._dtype)
 
     def add(self, first_row: int, block: torch.Tensor) -> None:
+        """Merge the best passages of a block, whose first passage is row ``first_row``, into the best so far."""
         with torch.inference_mode():
             passages = block.to(self._device, non_blocking=True).to(self._dtype)
             count = min(len(block), self._best_scores.shape[1])
@@ -108,6 +110,10 @@ class TorchEngine(SearchEngine):
             self._kept_blocks.clear()
 
     def exact_products(self, rows: Rows) -> npt.NDArray[np.float64] | None:
+        """Return the 64-bit products of each query with its line of ``rows``, or None if passages were not kept.
+
+        A row that this engine has not searched has -inf. Afterwards, the engine forgets the passages.
+        """
         if not self._is_keeping:
             return None
         flat_rows = torch.from_numpy(rows.reshape(-1)).to(self._device)

@@ -210,6 +210,7 @@ class Retriever(abc.ABC):
         known_states = states_of_output(out, MANIFEST)
         with work_beside(out, key_of(manifest), wait=True) as work_folder:
             # Return an index of an earlier, equal call. Replace a damaged index, but no directory of other origin.
+            # "rows": None for an index of all rows, because an index that lists some rows does not equal it.
             earlier_index = VectorIndex.read(out) if (out / MANIFEST).exists() else None
             if earlier_index is None or not _is_of(earlier_index, {"rows": None, **manifest}):
                 expect_known_output(out, MANIFEST, known_states)
@@ -244,7 +245,7 @@ class Retriever(abc.ABC):
                 )
             files = self._run_tasks(tasks, work_folder)
 
-            # Remove the files of the build, and write the manifest last.
+            # Remove the files of the build (temporary files and notes of chunks), and write the manifest last.
             if store == INT8:
                 remove_tree(work_folder / _SAMPLE_FOLDER)
                 manifest["ranges"] = msgspec.to_builtins(describe_file(work_folder, RANGES, 2))
@@ -266,7 +267,7 @@ class Retriever(abc.ABC):
         sample_folder: Path,
         reused: VectorIndex | None,
     ) -> Floats:
-        """Return the ranges of the embeddings of a fixed sample of ``rows``.
+        """Return the lowest and the highest number of each dimension, shape (2, dim), in a fixed sample of ``rows``.
 
         The 16-bit embeddings of the sample are written into ``sample_folder``, so that they are encoded only once. The
         folder's chunks have a fixed size, because a model's rounding may depend on the batches of a chunk.
@@ -447,7 +448,7 @@ class OpenSearch:
     top_k: int
 
     def hits(self, query_texts: Sequence[str]) -> Iterator[list[Hit]]:
-        """Yield the best passages of each query, by falling score, then by corpus id. There is at least one query."""
+        """Yield the best passages of each query, by falling score, then by corpus id. At least one query is needed."""
         with report_texts("queries", len(query_texts)):
             query_encodings = encode_queries(self.encoder, query_texts)
             rows_and_scores = self.retriever.search_encodings(
@@ -476,11 +477,15 @@ class PassageScorer:
     encoder: Any | None
 
     def scores(self, groups: Sequence[tuple[str, Sequence[str]]]) -> list[list[float]]:
-        """Return the scores of each group's passages, see :meth:`Retriever.scores`."""
+        """Return the scores of each group's passages, or -inf for a passage that a search never returns.
+
+        A group is the text of a query and ids of passages.
+        """
         with report_texts("queries", len(groups)):
             return self._score_groups(groups)
 
     def _score_groups(self, groups: Sequence[tuple[str, Sequence[str]]]) -> list[list[float]]:
+        """Return the result of :meth:`scores`, which measures the time of this method."""
         # Make a matrix of passage rows with one line per group. The row -1 fills up the lines of shorter groups.
         group_sizes = np.array([len(passage_ids) for _, passage_ids in groups], np.int64)
         is_passage = np.arange(group_sizes.max(initial=0)) < group_sizes[:, None]
@@ -562,7 +567,10 @@ def _parts_of(index_folder: Path) -> Path:
 
 
 def _load_stored_vectors(index_folders: Sequence[Path], chunk_rows: Rows) -> tuple[npt.NDArray[np.bool_], Halves]:
-    """Return (True for each row that an index has, vectors of all rows). Vectors of other rows are zeros."""
+    """Return (True for each of ``chunk_rows`` that an index has, vectors of all these rows). Other vectors are zeros.
+
+    ``chunk_rows`` are rows of the split that the indexes encode.
+    """
     is_stored = np.zeros(len(chunk_rows), bool)
     vectors: Halves = np.zeros((len(chunk_rows), 0), np.float16)
     for folder in index_folders:
@@ -643,6 +651,7 @@ def _encode_chunk(task: _ChunkTask, device: str) -> list[IndexFile]:
         return encoder.encode(_read_texts(release, task.config, task.split, rows))
 
     def write_chunk() -> list[IndexFile]:
+        """Encode the rows that no index in ``stored_folders`` has, and write the files of the chunk."""
         chunk_rows = np.asarray(task.rows)
         is_stored, encodings = _load_stored_vectors(task.stored_folders, chunk_rows)
         if not is_stored.any():
@@ -676,8 +685,9 @@ def _encoder_of(retriever: Retriever, device: str, task: str) -> Any:
 
 
 def _save_array(folder: Path, file_name: str, array: npt.NDArray[Any], store: VectorStore | None) -> IndexFile:
+    """Save an array, and return its entry for the manifest. ``store`` is its form; None for an array of the model."""
     path = folder / file_name
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(exist_ok=True)  # a model with several arrays has a folder for each chunk
     with new_file(path) as temporary_path, open(temporary_path, "wb") as stream:
         np.save(stream, array)
     entry = structs.asdict(describe_file(folder, file_name, len(array)))

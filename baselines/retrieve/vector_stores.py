@@ -2,8 +2,9 @@
 
 The codes are those of ``sentence_transformers.quantize_embeddings``, so its documentation and tools apply:
 
-- int8: each dimension has a range, which is divided into 256 steps. A code is the number of a step minus 128.
-  Numbers outside of the range get the first or the last step. (``precision="int8"``)
+- int8: each dimension has a range, which is divided into 255 steps. A 256th step begins at the end of the range. A code
+  is the number of a step, from 0, minus 128. Numbers outside of the range get the first or the last step.
+  (``precision="int8"``)
 - binary: a bit is 1 where the number is positive. Eight dimensions make a byte, the first in the highest bit.
   (``precision="ubinary"``)
 
@@ -99,7 +100,10 @@ class Int8Store(VectorStore):
 
     @property
     def _step_widths(self) -> Floats:
-        """Width of a step of each dimension, or 0 for a dimension with a single number."""
+        """Width of a step of each dimension, or 0 for a dimension with a single number.
+
+        The lowest number begins the first step, and the highest number the last, so 255 widths make the range.
+        """
         widths: Floats = (self.ranges[1] - self.ranges[0]) / np.float32(_STEPS - 1)
         return widths
 
@@ -114,6 +118,7 @@ class Int8Store(VectorStore):
         return codes
 
     def unpack(self, codes: Codes) -> Halves:
+        # The middle of each step, in steps from the lowest number.
         middles = codes.astype(np.float32) + np.float32(0.5 - _LOWEST_CODE)
         vectors: Halves = (middles * self._step_widths + self.ranges[0]).astype(np.float16)
         return vectors

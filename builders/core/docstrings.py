@@ -39,7 +39,7 @@ def read_help(function: Callable[..., Any]) -> VerbHelp:
     for line in further_text.splitlines():
         heading = _SECTION.fullmatch(line)
         if heading:
-            section_name = heading[1].rstrip("s")  # Example and Examples are the same section
+            section_name = heading[1].rstrip("s")  # Example and Examples are the same section; Args becomes Arg
             lines_by_section[section_name] = []
         else:
             lines_by_section[section_name].append(line)

@@ -69,7 +69,8 @@ def work_beside(out: Path, key: str = "", *, resume: bool = True, wait: bool = F
                 remove_tree(earlier_work)
         work_folder.mkdir(parents=True, exist_ok=True)
         try:
-            # ``writing`` compares the free space of disks, so its block ends before the work folder is removed.
+            # The block ends before the work folder is removed, because convert_full_disk compares the free space of
+            # disks, and the work folder may be what fills its disk.
             with convert_full_disk(work_folder):
                 yield work_folder
         except BaseException as error:
@@ -109,6 +110,7 @@ def expect_known_output(out: Path, mark: str, known_states: set[tuple[int, int] 
 
 
 def _state_of(path: Path) -> tuple[int, int] | None:
+    """Return the inode and the mtime of a file; None without the file."""
     try:
         status = path.stat()
     except OSError:

@@ -65,7 +65,7 @@ def start_worker() -> None:
 
 
 def _start_with_value(set_up: Callable[[Any], None] | None, waiting_values: Any) -> None:
-    """Set up a worker process. ``waiting_values`` is the pool's queue of values."""
+    """Set up a worker process, and call ``set_up`` with the next value of the pool's queue ``waiting_values``."""
     start_worker()
     if set_up is not None:
         set_up(waiting_values.get())
@@ -105,7 +105,9 @@ def process_pool(
 ) -> Iterator[Pool | None]:
     """Yield a pool of ``worker_count`` processes, or None if the work has to run in this process.
 
-    Each process first calls ``set_up`` with one of ``worker_values``, which no other process gets.
+    None means that ``worker_count`` is at most 1, or that no process can start (:func:`prepare_processes`). Otherwise
+    each process first calls ``set_up`` with one of ``worker_values`` (one for each process), which no other process
+    gets.
     """
     if worker_count <= 1 or not prepare_processes():
         yield None

@@ -251,7 +251,7 @@ class Option:
 
 
 def read_option(parameter: inspect.Parameter) -> Option:
-    """Read the option that a parameter declares by its annotation and its default."""
+    """Return the option that a verb's parameter declares by its annotation and its default."""
     annotation = parameter.annotation
     markers: list[Any] = []
     is_optional = False
@@ -352,7 +352,10 @@ def check_value(option: Option, value: Any, label: str) -> Any:
 
 
 def check_one_value(option: Option, value: Any, label: str) -> Any:
-    """Check a value, or one value of a list, as :func:`check_value` does."""
+    """Return a value, or one value of a list, in the form that the verb's body expects.
+
+    Raises :class:`UsageError`, in which ``label`` names the option.
+    """
     _expect_usable_text(option, value, label)
     # A value with a form of its own. True counts as an int in Python, but is no number here.
     parsed_form = option.marker(Parsed)

@@ -57,7 +57,10 @@ def parse_words(spec: VerbSpec, words: Sequence[str]) -> dict[str, Any]:
 
 
 def _word_order_hint(options: Sequence[Option], given_arguments: Mapping[str, Any]) -> str:
-    """Explain a missing argument that an option with several values has probably taken. Return "" otherwise."""
+    """Explain a missing positional argument that an option with several values has probably taken; otherwise "".
+
+    ``given_arguments`` are by parameter name.
+    """
     missing_words = [option.flags[0] for option in options if option.positional and option.name not in given_arguments]
     for option in options:
         takes_all_words = option.is_list and not option.positional and Use.REPEATED not in option.markers
@@ -67,13 +70,17 @@ def _word_order_hint(options: Sequence[Option], given_arguments: Mapping[str, An
 
 
 def _convert_words(option: Option, collected: Any) -> Any:
-    """Convert the words that cyclopts collected for an option. A switch has True or False in place of words."""
+    """Convert ``collected``, the words of an option as cyclopts returns them, to the option's value.
+
+    A switch has True or False, and any other option the list of :func:`_texts_of_tokens`. A positional list has such a
+    list, of one word, for each of its words.
+    """
     flag = option.flags[0]
     if option.value_type is bool:
         return collected
     if not option.is_list:
         return from_text(option, collected[0], flag)
-    if option.positional:  # cyclopts passed each word to the converter on its own
+    if option.positional:
         collected = itertools.chain.from_iterable(collected)
     return tuple(from_text(option, text, flag) for text in collected)
 

@@ -99,7 +99,7 @@ def machine_resources(connection: RayConnection) -> list[tuple[int, int]]:
 
 
 def count_workers(machines: list[tuple[int, int]], share: WorkerShare) -> int:
-    """Return the number of workers that the machines have room for."""
+    """Return the number of workers with this share that ``machines`` (:func:`machine_resources`) have room for."""
     worker_count = 0
     for cpu_count, gpu_count in machines:
         room = cpu_count // share.cpus
@@ -146,7 +146,7 @@ class RayWorkers:
         self._lock = threading.Lock()
         self._actors: set[Any] = set()
         self._running_workers = 0
-        self._idle_since = time.monotonic()  # when the last worker was lost
+        self._idle_since = time.monotonic()  # when the pool was made, or a worker last ended
         self._has_warned_of_waiting = False
         self._other_processors: set[str] = set()
         make_remote = self._ray.remote(
@@ -232,6 +232,7 @@ class RayWorkers:
         number, pending_task = self._entries.get()
         if pending_task is None:
             return False
+        # A future can be set running only once, and not if it is cancelled.
         is_first_run = pending_task.losses == 0
         if is_first_run and not pending_task.future.set_running_or_notify_cancel():
             return True
@@ -272,6 +273,7 @@ class RayWorkers:
             _, pending_task = self._entries.get()
             if pending_task is None:
                 return
+            # The future of a task that was lost is running already. A cancelled future takes no error.
             if pending_task.losses or pending_task.future.set_running_or_notify_cancel():
                 pending_task.future.set_exception(error)
 

@@ -113,6 +113,7 @@ def limit_replies(client: Any, limits: ReplyLimits) -> Any:
     def send_limited(request: Any, *, stream: bool = False, **options: Any) -> Any:
         # A compressed reply could be short, and endless when decompressed.
         request.headers["Accept-Encoding"] = "identity"
+        # A large request may take long to send, at the slowest speed.
         upload_bytes = int(request.headers.get("Content-Length") or 0)
         upload_seconds = upload_bytes / SLOWEST
 
@@ -148,6 +149,7 @@ def _limited_stream(response: Any, limits: ReplyLimits, http_library: Any) -> An
     """Return the byte stream of a response, which raises an error when the response exceeds the limits."""
     request = response.request
     stream = response.stream
+    # The hub's own answers are no downloads.
     url_path = request.url.path
     is_api_reply = url_path.startswith("/api/") or "/info/lfs/" in url_path
     has_declared_length = response.headers.get("Content-Length", "").isdecimal()
@@ -161,7 +163,8 @@ def _limited_stream(response: Any, limits: ReplyLimits, http_library: Any) -> An
             now = time.monotonic()
             total_bytes += len(block)
             window_bytes += len(block)
-            # A download has no limit of size and time, but a slowest speed, which every window of time is checked for.
+            # A download has no limit of size and time. Every reply has a slowest speed, checked in each window of time.
+            # Where there are downloads, send_limited alone limits the time of the other replies.
             if not is_download and total_bytes > limits.size:
                 raise http_library.RequestError(f"the reply has over {limits.size:,} bytes", request=request)
             if not limits.has_downloads and now - start_time > limits.seconds:

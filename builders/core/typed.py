@@ -62,6 +62,7 @@ def read_object(file_path: Path, value_type: type[Struct]) -> dict[str, Any]:
 
 
 def _read_file(file_path: Path) -> bytes:
+    """Return the bytes of a regular file. Errors are those of :func:`read_json`."""
     # Reading a pipe could block; reading a directory fails below.
     if kind_of(file_path) not in ("", "directory"):
         raise InputError("is a device or a pipe; expected a regular file", path=file_path)
@@ -137,7 +138,7 @@ def _remedy_ending(remedy: str) -> str:
 
 
 def _describe_json_fault(content: bytes, value_type: Any, msgspec_message: str) -> str:
-    """Describe the value of a JSON text for which msgspec printed ``msgspec_message``."""
+    """Describe the wrong value of a JSON text, for which msgspec printed ``msgspec_message``."""
     try:
         values = msgspec.json.decode(content.removeprefix(BOM))
     except (msgspec.MsgspecError, RecursionError):  # a number that is out of range, for example
@@ -148,7 +149,11 @@ def _describe_json_fault(content: bytes, value_type: Any, msgspec_message: str) 
 def _describe_fault(
     content: Any, value_type: Any, msgspec_message: str, *, strict: bool = True, field: str = ""
 ) -> str:
-    """Describe the wrong value of ``content``: the field with all keys, the expected value and the found value."""
+    """Describe the wrong value of ``content``: the field with all keys, the expected value and the found value.
+
+    ``content`` is decoded JSON or TOML, or the value of the file's field ``field``. If the wrong value cannot be found
+    in ``content``, the description has only what msgspec's message says.
+    """
     keys = _message_keys(msgspec_message)
     # The reader of JSON may check in another order than this conversion, and then the value is unknown.
     if _validation_message(content, value_type, strict) != msgspec_message:
@@ -163,9 +168,11 @@ def _describe_fault(
 def _follow_keys(
     keys: list[str], content: Any, value_type: Any, msgspec_message: str, strict: bool
 ) -> tuple[list[str], Any]:
-    """Return the names of ``keys``, with the keys of dictionaries, and the value that ``msgspec_message`` is about.
+    """Return (``keys`` with the true keys of dictionaries, the value that ``msgspec_message`` is about).
 
-    The name of a key of a dictionary begins with a dot or a bracket.
+    ``keys`` are those of :func:`_message_keys`. In the result, :data:`ANY_KEY` is replaced by the dictionary's true key
+    with a dot before it, or in brackets if the key is not plain: ``.dev``, ``['a b']``. By this first character,
+    :func:`_allowed_words` tells the key of a dictionary from the name of a field.
     """
     parents: list[tuple[Any, Any]] = []
     key_names: list[str] = []
@@ -221,7 +228,7 @@ def _wrong_key(value: Any, parents: list[tuple[Any, Any]], value_type: Any, msgs
 
 
 def _describe_value(value: Any) -> str:
-    """Return a short text of a wrong value. Lists and objects are only named."""
+    """Return a wrong value as a short text for an error. Lists and objects are only named."""
     if isinstance(value, dict):
         return "an object"
     if isinstance(value, list):
@@ -332,7 +339,10 @@ def _line_at(content: bytes, position: int) -> int:
 
 
 def _message_keys(msgspec_message: str) -> list[str]:
-    """Return the field of msgspec's message as names, positions ``[3]`` and :data:`ANY_KEY`."""
+    """Return the keys that lead to the wrong value in msgspec's message: names, positions ``[3]`` and :data:`ANY_KEY`.
+
+    For example, the message "Expected `int`, got `str` - at `$.splits[...][3]`" has the keys splits, [...] and [3].
+    """
     field_match = _FIELD.search(msgspec_message)
     if not field_match:
         return []
@@ -344,10 +354,13 @@ def _rewrite_message(
 ) -> str:
     """Rewrite msgspec's message: the field comes first, and the allowed names or values are listed.
 
-    ``keys`` are those of :func:`_message_keys`, with the true keys of dictionaries if they are known. ``found_value``
-    is empty if the value is unknown.
+    ``keys`` lead to the wrong value. They are those of :func:`_message_keys`, or those of :func:`_follow_keys`, in
+    which the true key of a dictionary begins with a dot or a bracket. ``found_value`` is empty if the value is unknown.
+    ``field`` is the field of the file that holds the converted value, so it comes before the keys; it is empty if the
+    whole file is converted.
     """
     problem = _rewrite_problem(msgspec_message, value_type, keys, found_value)
+    # Without the dots of dictionaries' keys, because all parts are joined by dots, except those in brackets.
     parts = [key.removeprefix(".") for key in keys]
     if field:
         parts.insert(0, field)
@@ -356,7 +369,7 @@ def _rewrite_message(
 
 
 def _rewrite_problem(msgspec_message: str, value_type: Any, keys: list[str], found_value: str) -> str:
-    """Rewrite msgspec's message without its field."""
+    """Rewrite msgspec's message without its field. The parameters are those of :func:`_rewrite_message`."""
     plain_message = _FIELD.sub("", msgspec_message)
     expectation, _, found_type = plain_message.partition(", got ")
     found_suffix = f", found {found_value}" if found_value else ""
@@ -397,7 +410,10 @@ def _rewrite_problem(msgspec_message: str, value_type: Any, keys: list[str], fou
 
 
 def _allowed_words(value_type: Any, keys: list[str]) -> str:
-    """Return the names of an object's fields, or the values of a choice, at ``keys`` in a type; "" for other types."""
+    """Return the names of an object's fields, or the values of a choice, at ``keys`` in a type; "" for other types.
+
+    A key that begins with a dot or a bracket is one of a dictionary or a list (:func:`_follow_keys`).
+    """
     current_type: Any = inspect.type_info(value_type)
     for key in keys:
         if isinstance(current_type, inspect.StructType) and not key.startswith(("[", ".")):

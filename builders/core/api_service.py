@@ -185,6 +185,7 @@ class ApiService:
             self._pause_end = max(self._pause_end, time.monotonic() + seconds)
 
     def _redirect_error(self, response: Any) -> InputError:
+        """Return the error for a redirect, which is not followed."""
         # The parameters of the new address may contain a secret.
         new_address = quote_reply(without_credentials(response.headers.get("Location", "")), _LONGEST_QUOTE)
         problem = f"answered {response.status_code}, a redirect to {new_address or 'no address'}"

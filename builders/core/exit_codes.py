@@ -140,6 +140,7 @@ def _find_memory_shortage(error: BaseException) -> str:
 
 
 def _report_error(line: str, code: int = 1) -> int:
+    """Print a line on stderr without secrets, and return ``code``."""
     # stderr is closed or its disk is full; the exit code still reports the error.
     with contextlib.suppress(OSError):
         print(redact(line), file=sys.stderr, flush=True)
@@ -215,6 +216,7 @@ def _limit_cleanup() -> Iterator[None]:
     block_ended = threading.Event()
 
     def watch_signals() -> None:
+        """Read signals from the socket, and end the process if the block is still running some time after a signal."""
         while True:
             received_byte = reader.recv(1)
             if not received_byte:  # the socket is closed
@@ -322,6 +324,7 @@ def say_once() -> None:
         return
 
     def report_error(event: sys.UnraisableHookArgs) -> None:
+        """Print an exception in a destructor as Python does, except the two that are suppressed."""
         if _received_signals and isinstance(event.exc_value, KeyboardInterrupt):
             return
         if event.exc_value is not None and full_disk(event.exc_value):
@@ -355,6 +358,7 @@ def _print_traceback(
 
 
 def _print_thread_traceback(event: threading.ExceptHookArgs) -> None:
+    """Print the traceback of an error that ended a thread, without secrets."""
     if event.exc_type is not SystemExit:
         thread_name = event.thread.name if event.thread else "without a name"
         with contextlib.suppress(OSError):

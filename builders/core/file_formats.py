@@ -134,9 +134,9 @@ def describe_encoding(content: bytes) -> str:
 
 
 def count_characters(text: str, counts: Counter[str]) -> None:
-    """Add numbers of a text's characters to ``counts``: non-ASCII ("high"), of GB 2312 ("gb2312"), frequent ("common").
+    """Add three numbers of a text's characters to ``counts``. None of them counts ASCII characters.
 
-    "gb2312" and "common" are Chinese characters, and parts of "high".
+    The keys are "high" for all other characters, "gb2312" for those of GB 2312, and "common" for frequent Chinese ones.
     """
     ascii_count = len(text.encode("ascii", "ignore"))
     counts["high"] += len(text) - ascii_count
@@ -147,8 +147,8 @@ def count_characters(text: str, counts: Counter[str]) -> None:
 
 def looks_chinese(counts: Counter[str]) -> bool:
     """True if text that was decoded as GB18030 looks like Chinese. ``counts`` are from :func:`count_characters`."""
-    # In any Chinese text, three of 100 characters are frequent. A short one may have none, but nine of ten of its
-    # characters are those of GB 2312. Compared as products, because there may be no non-ASCII character (then True).
+    # In a Chinese text, at least three of 100 characters are frequent. A short text may have none, but then nine of ten
+    # characters are those of GB 2312. Compared as products, because all characters may be ASCII (then True).
     is_short = counts["high"] < _FEW_CHARACTERS
     is_everyday = is_short and 10 * counts["gb2312"] >= 9 * counts["high"]
     has_frequent_characters = 100 * counts["common"] >= 3 * counts["high"]

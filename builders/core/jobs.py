@@ -52,6 +52,7 @@ def start_worker() -> None:
     assert parent is not None
 
     def end_with_parent() -> None:
+        """Wait for the end of the parent, and end this process."""
         # Without this thread, the workers of a killed parent would wait forever. The parent's id comes from
         # multiprocessing, because the parent may be dead already, and os.getppid() then returns another process.
         if os.name == "nt":
@@ -198,6 +199,7 @@ class LastResult(Generic[Result]):
         self._last_call = threading.local()
 
     def __call__(self, *arguments: Any) -> Result:
+        """Return this thread's last result if its arguments are equal; otherwise call the function."""
         if getattr(self._last_call, "arguments", None) != arguments:
             self.cache_clear()  # before the call, because two opened models may not fit into memory
             self._last_call.result = self._function(*arguments)

@@ -241,6 +241,7 @@ class Option:
         return noun_by_type.get(self.value_type, self.value_type.__name__)
 
     def _expected_number(self) -> str:
+        """Describe the numbers that the option accepts. No option has a highest value without a lowest one."""
         noun = "a whole number" if self.value_type is int else "a number"
         number_range = self.marker(Between) or Between()
         if not math.isfinite(number_range.low):
@@ -404,6 +405,7 @@ def from_text(option: Option, text: str, label: str) -> Any:
 
 
 def _parse_own_form(parsed_form: Parsed, value: Any, label: str) -> Any:
+    """Return the parsed value. Raises :class:`UsageError` with ``label`` (the option) and the expected form."""
     try:
         return parsed_form.parse(value)
     except ValueError as error:
@@ -429,6 +431,7 @@ def _as_type(value_type: type, value: Any) -> Any:
 
 
 def _finite_float(value: numbers.Real) -> float | None:
+    """Return a number as a float; None if it is infinite, NaN or too large."""
     try:
         number = float(value)
     except OverflowError:  # an integer beyond the largest float

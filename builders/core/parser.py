@@ -149,6 +149,7 @@ def _untyped(option: Option) -> Any:
 
 
 def _parameter_kind(option: Option) -> Any:
+    """Return the kind of the Python parameter that stands for an option: ``*values`` for a positional list."""
     if not option.positional:
         return inspect.Parameter.KEYWORD_ONLY
     if option.is_list:

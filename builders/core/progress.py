@@ -47,6 +47,7 @@ class Bar(tqdm):  # type: ignore[misc]
         reported_amount = 0
 
         def receive_share(share: float) -> None:
+            """Move the bar to ``share`` of the amount, unless it is there already."""
             nonlocal reported_amount
             # Never negative: a part of the task may report a smaller share than the part before.
             step = max(0, int(amount * share) - reported_amount)

@@ -113,6 +113,7 @@ def check_ray(address: str | None) -> None:
 
 
 def _no_answer(address: str | None, error: Exception) -> InputError:
+    """Return the error for a cluster that cannot be reached, with the first line of the reason ``error``."""
     reason = (str(error) or type(error).__name__).splitlines()[0]
     return InputError(
         f"no Ray cluster answers at {address or 'this machine'} ({reason});"

@@ -165,6 +165,7 @@ class RayWorkers:
         return self
 
     def __exit__(self, *error: Any) -> None:
+        """End the workers at once, and the threads after a short wait. Tasks that are not finished are dropped."""
         self._closing.set()
         for _ in self._threads:
             self._entries.put((_LAST_NUMBER, None))

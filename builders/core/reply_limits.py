@@ -70,6 +70,7 @@ def in_daemon_threads(
     is_stopped = threading.Event()
 
     def work_until_empty() -> None:
+        """Run waiting tasks until none is left, a task fails, or the caller stops."""
         while not is_stopped.is_set():
             try:
                 task_number, task = waiting_tasks.get_nowait()
@@ -111,6 +112,7 @@ def limit_replies(client: Any, limits: ReplyLimits) -> Any:
     send_unlimited = client.send
 
     def send_limited(request: Any, *, stream: bool = False, **options: Any) -> Any:
+        """Send a request, and read the answer within the time limit. With ``stream``, the caller reads the content."""
         # A compressed reply could be short, and endless when decompressed.
         request.headers["Accept-Encoding"] = "identity"
         # A large request may take long to send, at the slowest speed.
@@ -130,6 +132,7 @@ def limit_replies(client: Any, limits: ReplyLimits) -> Any:
             raise http_library.ReadTimeout(_describe_timeout(limits), request=request) from None
 
     def limit_stream(response: Any) -> None:
+        """Limit the content of a response whose headers have come."""
         encoding = response.headers.get("Content-Encoding", "identity").strip()
         if encoding not in ("", "identity"):
             problem = "the reply is compressed, which was not requested"
@@ -156,6 +159,7 @@ def _limited_stream(response: Any, limits: ReplyLimits, http_library: Any) -> An
     is_download = limits.has_downloads and not is_api_reply and has_declared_length
 
     def read_limited() -> Iterator[bytes]:
+        """Yield the blocks of the stream while they keep within the limits."""
         start_time = window_start = time.monotonic()
         total_bytes = window_bytes = 0
         for block in stream:

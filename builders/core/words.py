@@ -78,6 +78,7 @@ def _not_installed(segmenter: str) -> InputError:
 
 
 def _load_jieba() -> Callable[[str], list[str]]:
+    """Import jieba, load its dictionary without messages and without its cache, and return its function."""
     # The filters of warnings belong to the whole process.
     with _IMPORT_LOCK, warnings.catch_warnings():
         # jieba 0.42.1 has invalid escapes and imports pkg_resources.
@@ -91,6 +92,7 @@ def _load_jieba() -> Callable[[str], list[str]]:
 
 
 def _load_rjieba() -> Callable[[str], list[str]]:
+    """Return the function of rjieba, corrected by :func:`cut_as_jieba`."""
     import rjieba
 
     cut_text: Callable[[str], list[str]] = rjieba.cut

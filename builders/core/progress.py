@@ -81,6 +81,8 @@ class LogProgress(Bar):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         is_log_silent = log.hasHandlers() and not log.isEnabledFor(logging.INFO)
+        # tqdm decides when to call display(), which logs the text without a bar (ncols=0). tqdm itself writes nothing
+        # of use, so its file is a buffer.
         super().__init__(
             *args,
             **options,
@@ -115,7 +117,8 @@ def show_progress(
 ) -> Any:
     """Return a progress bar on stderr. Outside terminals and notebooks, the bar logs a line every 30 seconds.
 
-    ``done`` is the part of ``total`` that an interrupted call has finished. It does not count for the speed. Inside a
+    The bar yields ``items`` and moves with each. Without items, the caller moves the bar by ``update``. ``done`` is the
+    part of ``total`` that an interrupted call has finished. It does not count for the speed. Inside a
     :func:`.quiet.quiet_call`, nothing is shown. Every step of the loop raises KeyboardInterrupt if a signal has asked
     this process to stop.
     """

@@ -45,7 +45,8 @@ def read_json(file_path: Path, value_type: type[T], remedy: str = "") -> T:
     """Read a JSON file as ``value_type``, a msgspec type. Fields that the type does not declare are ignored.
 
     Raises:
-        InputError: names the file, the line or field, and the expected content. The message ends with ``remedy``.
+        InputError: names the file, the line or field, and the expected content. For wrong content, the message ends
+            with ``remedy``.
         FileNotFoundError, NotADirectoryError: the file does not exist. The caller reports the missing file.
     """
     return json_of(_read_file(file_path), value_type, file_path, remedy=remedy)
@@ -62,7 +63,11 @@ def read_object(file_path: Path, value_type: type[Struct]) -> dict[str, Any]:
 
 
 def _read_file(file_path: Path) -> bytes:
-    """Return the bytes of a regular file. Errors are those of :func:`read_json`."""
+    """Return the bytes of a regular file.
+
+    Raises FileNotFoundError or NotADirectoryError for a missing file, and :class:`InputError` for one that cannot be
+    read.
+    """
     # Reading a pipe could block; reading a directory fails below.
     if kind_of(file_path) not in ("", "directory"):
         raise InputError("is a device or a pipe; expected a regular file", path=file_path)
@@ -81,10 +86,11 @@ def json_of(content: bytes, value_type: type[T], file_path: Path | str, line: in
     ``value_type`` is the msgspec type of the returned value.
     """
     ending = _remedy_ending(remedy)
+    content = content.removeprefix(BOM)  # the positions in msgspec's messages do not count it either
     try:
         if not content.isascii():
             content.decode()  # msgspec does not validate the UTF-8 of ignored fields
-        return msgspec.json.decode(content.removeprefix(BOM), type=value_type)
+        return msgspec.json.decode(content, type=value_type)
     except msgspec.ValidationError as error:
         problem = _describe_json_fault(content, value_type, str(error))
         if line is not None and problem.endswith("found a JSON list"):
@@ -140,7 +146,7 @@ def _remedy_ending(remedy: str) -> str:
 def _describe_json_fault(content: bytes, value_type: Any, msgspec_message: str) -> str:
     """Describe the wrong value of a JSON text, for which msgspec printed ``msgspec_message``."""
     try:
-        values = msgspec.json.decode(content.removeprefix(BOM))
+        values = msgspec.json.decode(content)
     except (msgspec.MsgspecError, RecursionError):  # a number that is out of range, for example
         return _rewrite_message(msgspec_message, value_type, _message_keys(msgspec_message))
     return _describe_fault(values, value_type, msgspec_message)

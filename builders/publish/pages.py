@@ -33,7 +33,8 @@ _BATCH_ROWS = 64  # few, because usually the first row is the example
 def example_block(release: Release, configs: Configs) -> str:
     """Return the first joined row with a positive passage as JSON in a code block. Texts and lists are shortened.
 
-    A release without joined rows gives a row of its first config. "" if the release has no such row.
+    A release without joined rows gives a row of its first config. "" if the release has no such row. ``configs`` has
+    the shards of each split of each config.
     """
     config = shown_config(configs)
     split = next(iter(configs[config]))
@@ -140,8 +141,9 @@ def _measured_rows(release: Release, part_name: str, scores_path: Path) -> Itera
 def eval_yaml(configs: Configs, is_reading: bool, framework: str = "") -> str:
     """Return the content of ``eval.yaml``; empty for a release without a judged dev or test split.
 
-    ``is_reading`` is True for a release from a reading comprehension set. ``framework`` is a value of
-    ``evaluation_framework`` that the hub knows, or empty to omit the key.
+    ``configs`` has the shards of each split of each config. ``is_reading`` is True for a release from a reading
+    comprehension set. ``framework`` is a value of ``evaluation_framework`` that the hub knows, or empty to omit the
+    key.
     """
     all_splits: set[tuple[str, str]] = set()
     for config, files_by_split in configs.items():

@@ -95,7 +95,7 @@ def stage_files(
     builds = release.manifest.builds
     release_stats = read_stats(release.path)
     stats = {**release_stats, **figures.stats}
-    # The data files. Earlier cards and histograms of the release are made again.
+    # The data files. Cards, and files that an earlier `publish` wrote, are made again.
     data_entries = []
     for entry in release.manifest.files:
         if entry.path not in (CARD, STATS) and not is_published(entry.path):

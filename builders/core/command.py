@@ -57,7 +57,8 @@ def verb_summary(target: str) -> str:
 def program_overview(program: str, description: str, groups: Mapping[str, Mapping[str, str]]) -> str:
     """Return the help of a program: a line for each verb, in groups.
 
-    ``groups`` has, for each title, the verbs of the group with their targets (:func:`verb_summary`).
+    ``description`` is the first paragraph. ``groups`` has, for each title, the verbs of the group with their targets
+    (:func:`verb_summary`).
     """
     help_lines = [f"usage: python -m {program} VERB ...", "", description]
     for title, group_verbs in groups.items():
@@ -116,7 +117,9 @@ def _run_words(
 ) -> int:
     """Run what the words after the program's name ask for: a verb, a step, the help, the version or the completion.
 
-    ``command_words`` has at least one word. Returns the exit code. The other parameters are those of :func:`main`.
+    ``command_words`` has at least one word. ``verb_targets`` has the target of each verb: "module:function", or the
+    package of a verb with steps. ``description`` and ``groups`` are for the help (:func:`program_overview`). Returns
+    the exit code.
     """
     first_word, *further_words = command_words
     if first_word in ("-h", "--help"):

@@ -111,7 +111,8 @@ def only_if_finished() -> Iterator[None]:
 def is_finished(function: Callable[..., Any], arguments: Mapping[str, Any]) -> bool:
     """True if an equal call of a verb's function has finished its output, so that a call would return at once.
 
-    A call with wrong input is not finished. An input may be the output of another call that has not run.
+    ``arguments`` are by parameter name. A call with wrong input is not finished, because an input may be the output of
+    another call that has not run.
     """
     try:
         with only_if_finished():
@@ -348,7 +349,10 @@ def _warn_of_unknown_inputs(out: Path, record: _Record, call: VerbCall) -> None:
 
 
 def _flatten_options(options: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (name, value) of nested options. The names of the levels are joined by dots."""
+    """Yield (name, value) of nested options. The names of the levels are joined by dots.
+
+    ``prefix`` has the names of the outer levels, with a dot at the end.
+    """
     for name, value in options.items():
         full_name = f"{prefix}{name}"
         if isinstance(value, Mapping) and value:

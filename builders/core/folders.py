@@ -103,7 +103,8 @@ def states_of_output(out: Path, mark: str) -> set[tuple[int, int] | None]:
 def expect_known_output(out: Path, mark: str, known_states: set[tuple[int, int] | None]) -> None:
     """Raise :class:`InputError` if another call has replaced an output since :func:`states_of_output`.
 
-    Call this function after waiting for a lock, before the output of a call with other inputs would be replaced.
+    ``mark`` is the file by which that function tells the states, and ``known_states`` is its result. Call this function
+    after waiting for a lock, before the output of a call with other inputs would be replaced.
     """
     if _state_of(out / mark) not in known_states:
         raise InputError("was just written by another call with other inputs or options; choose another path", path=out)

@@ -76,7 +76,10 @@ def option_help(option: Option, verb_help: VerbHelp) -> str:
 
 
 def _option_lines(option: Option, verb_help: VerbHelp, width: int) -> list[str]:
-    """Return the help of an option as lines: the option in the left column, its help in the right column."""
+    """Return the help of an option as lines: the option in the left column, its help in the right column.
+
+    ``verb_help`` is the docstring of the verb. ``width`` is the number of columns of a line.
+    """
     flags_column = f"  {_flags_and_value(option)}"
 
     # The help, the choices unless the placeholder lists them, and the default.

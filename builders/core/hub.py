@@ -135,9 +135,9 @@ def _plan_deletions(
 ) -> list[Any]:
     """Return the deletions of files that the last upload sent, and that this upload does not send.
 
-    Files that no upload has sent are reported. Raises :class:`InputError` if a script is among these files. ``info`` is
-    the hub's description of the repository, ``new_paths`` are the paths of this upload, and the other parameters are
-    those of :func:`upload_files`.
+    Files that no upload has sent are reported. Raises :class:`InputError` if a script is among these files. ``api`` is
+    huggingface_hub's HfApi, ``info`` is the hub's description of the repository, ``new_paths`` are the paths of this
+    upload, and the other parameters are those of :func:`upload_files`.
     """
     from huggingface_hub import CommitOperationDelete
 
@@ -370,7 +370,10 @@ def _convert_http_error(error: BaseException, repo: str, endpoint: str, kind: st
 
 
 def _convert_other_error(error: Exception, endpoint: str, way: str) -> InputError | None:
-    """Return the error for a reply that the library could not process; None if the hub did not cause the error."""
+    """Return the error for a reply that the library could not process; None if the hub did not cause the error.
+
+    ``endpoint`` is the hub's address, and ``way`` is ``upload`` or ``download``.
+    """
     if isinstance(error, OSError) and error.filename is None:
         # hf_xet transfers large files and raises a plain OSError.
         return Unfinished(

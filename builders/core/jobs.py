@@ -181,7 +181,10 @@ def convert_loader_errors() -> Iterator[None]:
 def in_threads(
     function: Callable[[Task], Result], tasks: Iterable[Task], threads: int, ahead: int | None = None
 ) -> Iterator[Result]:
-    """Run :func:`in_order` on threads of this process. ``ahead`` defaults to 4 tasks for each thread."""
+    """Yield ``function(task)`` for every task, in order (:func:`in_order`), on ``threads`` threads of this process.
+
+    ``ahead`` defaults to 4 tasks for each thread.
+    """
     if ahead is None:
         ahead = _TASKS_PER_THREAD * threads
     with concurrent.futures.ThreadPoolExecutor(threads) as pool:

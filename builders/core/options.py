@@ -389,7 +389,10 @@ def check_one_value(option: Option, value: Any, label: str) -> Any:
 
 
 def from_text(option: Option, text: str, label: str) -> Any:
-    """Return the value that a word of the command line stands for, checked as :func:`check_value` does."""
+    """Return the value that ``text``, a word of the command line, stands for, checked as :func:`check_one_value` does.
+
+    Raises :class:`UsageError`, in which ``label`` names the option.
+    """
     parsed_form = option.marker(Parsed)
     if parsed_form:
         _expect_usable_text(option, text, label)

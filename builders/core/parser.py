@@ -86,7 +86,10 @@ def _convert_words(option: Option, collected: Any) -> Any:
 
 
 def _signature_holder(options: Sequence[Option], verb_help: VerbHelp, has_types: bool) -> Callable[..., Any]:
-    """Return a function whose signature tells cyclopts the options. The function itself is never called."""
+    """Return a function whose signature tells cyclopts the options. The function itself is never called.
+
+    ``verb_help`` is the docstring of the verb. ``has_types`` is that of :func:`verb_app`: True for completion.
+    """
     parameters = [_shell_parameter(option, option_help(option, verb_help), has_types) for option in options]
     # Python wants positional parameters first.
     parameters.sort(key=lambda parameter: parameter.kind)
@@ -99,7 +102,7 @@ def _signature_holder(options: Sequence[Option], verb_help: VerbHelp, has_types:
 
 
 def _shell_parameter(option: Option, help_line: str, has_types: bool) -> inspect.Parameter:
-    """Return the parameter that tells cyclopts about an option."""
+    """Return the parameter that tells cyclopts about an option: with its types for completion, without for parsing."""
     settings: dict[str, Any] = {"name": option.flags, "help": help_line}
     settings["negative"] = ""  # cyclopts would add --no- and --empty- forms
     if Use.WITH_NO in option.markers:

@@ -117,10 +117,10 @@ def show_progress(
 ) -> Any:
     """Return a progress bar on stderr. Outside terminals and notebooks, the bar logs a line every 30 seconds.
 
-    The bar yields ``items`` and moves with each. Without items, the caller moves the bar by ``update``. ``done`` is the
-    part of ``total`` that an interrupted call has finished. It does not count for the speed. Inside a
-    :func:`.quiet.quiet_call`, nothing is shown. Every step of the loop raises KeyboardInterrupt if a signal has asked
-    this process to stop.
+    ``label`` is shown before the bar, and ``unit`` behind the number of items. The bar yields ``items`` and moves with
+    each. Without items, the caller moves the bar by ``update``. ``done`` is the part of ``total`` that an interrupted
+    call has finished. It does not count for the speed. Inside a :func:`.quiet.quiet_call`, nothing is shown. Every step
+    of the loop raises KeyboardInterrupt if a signal has asked this process to stop.
     """
     options: dict[str, Any] = {"total": total, "unit": unit, "desc": label, "unit_scale": True, "initial": done}
     # A LogProgress of a quiet call logs nothing, but its steps still stop after a signal.

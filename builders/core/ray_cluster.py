@@ -69,7 +69,10 @@ class RayConnection:
             raise _no_answer(address, error) from None
 
     def _connect_here(self, local_cpus: int | None, settings: dict[str, Any]) -> None:
-        """Connect to a cluster that runs on this machine, else start one."""
+        """Connect to a cluster that runs on this machine, else start one with ``local_cpus`` CPUs (default: all).
+
+        ``settings`` are further arguments of ``ray.init``.
+        """
         try:
             self.ray.init("auto", **settings)
         except ConnectionError:

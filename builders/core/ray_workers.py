@@ -229,7 +229,7 @@ class RayWorkers:
                 self._end_worker(actor)
 
     def _run_next(self, actor: Any) -> bool:
-        """Run the next task. Return False if the worker is lost, or the pool is closed."""
+        """Run the next task on the worker ``actor``. Return False if the worker is lost, or the pool is closed."""
         number, pending_task = self._entries.get()
         if pending_task is None:
             return False

@@ -37,7 +37,7 @@ class ReplyLimits:
 
 
 def run_within(time_limit: float, function: Callable[[], Result]) -> Result:
-    """Return ``function()``. Raise TimeoutError if the call takes longer; its thread then goes on by itself.
+    """Return ``function()``. Raise TimeoutError after ``time_limit`` seconds; the call's thread then goes on by itself.
 
     A signal ends the wait at once. The thread does not delay the end of the process.
     """

@@ -81,9 +81,10 @@ def _read_file(file_path: Path) -> bytes:
 
 
 def json_of(content: bytes, value_type: type[T], file_path: Path | str, line: int | None = None, remedy: str = "") -> T:
-    """Decode the JSON of a file, or of one ``line`` of a file. Errors are those of :func:`read_json`.
+    """Decode the JSON of a file, or of the line number ``line`` of a file of JSON lines.
 
-    ``value_type`` is the msgspec type of the returned value.
+    ``value_type`` is the msgspec type of the returned value. Raises :class:`InputError` with the file, the line or
+    field, the expected content, and ``remedy`` at its end.
     """
     ending = _remedy_ending(remedy)
     content = content.removeprefix(BOM)  # the positions in msgspec's messages do not count it either
@@ -104,7 +105,10 @@ def json_of(content: bytes, value_type: type[T], file_path: Path | str, line: in
 
 
 def json_lines(file_path: Path, value_type: type[T], remedy: str = "") -> Iterator[tuple[int, T]]:
-    """Yield (line number, ``value_type``) of every line that is not blank. Gzipped files are decompressed."""
+    """Yield (line number, value of the type ``value_type``) of every line that is not blank.
+
+    Gzipped files are decompressed. Raises :class:`InputError` with the line, and ``remedy`` at its end.
+    """
     for number, line in raw_lines(file_path):
         if line.strip():
             yield number, json_of(line, value_type, file_path, number, remedy)
@@ -129,8 +133,8 @@ def convert_to(
     """Convert the result of a JSON or TOML reader to ``value_type``, a msgspec type with constraints.
 
     With ``from_text``, numbers and booleans may be strings. ``field`` is the field of the file that has ``content``
-    (default: the whole file). Raises :class:`InputError` with ``file_path``, the field, and the found and expected
-    values.
+    (default: the whole file). Raises :class:`InputError` with ``file_path``, the field, the found and expected values,
+    and ``remedy`` at its end.
     """
     try:
         return msgspec.convert(content, value_type, strict=not from_text)
@@ -157,7 +161,8 @@ def _describe_fault(
 ) -> str:
     """Describe the wrong value of ``content``: the field with all keys, the expected value and the found value.
 
-    ``content`` is decoded JSON or TOML, or the value of the file's field ``field``. If the wrong value cannot be found
+    ``content`` is decoded JSON or TOML that should have the type ``value_type``, or the value of the file's field
+    ``field``. Without ``strict``, numbers and booleans may be strings. If the wrong value cannot be found
     in ``content``, the description has only what msgspec's message says.
     """
     keys = _message_keys(msgspec_message)
@@ -211,8 +216,9 @@ def _validation_message(content: Any, value_type: Any, strict: bool) -> str:
 def _wrong_key(value: Any, parents: list[tuple[Any, Any]], value_type: Any, msgspec_message: str, strict: bool) -> Any:
     """Return the first key of ``value`` for which msgspec prints ``msgspec_message``, which names no key.
 
-    ``parents`` are the containers around ``value`` with their keys, from the outside in. The entries are validated in
-    order. So a bisection finds the smallest number of entries that have the fault.
+    ``value`` is a dictionary in a content that should have the type ``value_type``. ``parents`` are the containers
+    around ``value`` with their keys, from the outside in. The entries are validated in order. So a bisection finds the
+    smallest number of entries that have the fault.
     """
     if not isinstance(value, dict):
         raise TypeError("not a dictionary")

@@ -164,10 +164,11 @@ def check_arguments(
     kwargs: Mapping[str, Any],
     further_names: Collection[str] = (),
 ) -> tuple[bool, inspect.BoundArguments]:
-    """Return (the value of ``quiet``, the checked arguments of a call from Python).
+    """Return (the value of ``quiet``, the checked arguments of a call from Python with ``args`` and ``kwargs``).
 
-    ``further_names`` are options that the function accepts without a check, because it passes them to a verb. Raises
-    :class:`UsageError` for an unknown option, a missing argument or a wrong value.
+    ``options`` are the function's parameters by name, and ``signature`` is its signature. ``further_names`` are options
+    that the function accepts without a check, because it passes them to a verb. Raises :class:`UsageError` for an
+    unknown option, a missing argument or a wrong value.
     """
     # Take ``quiet`` out, because the function itself has no such parameter.
     call_options = dict(kwargs)

@@ -24,7 +24,7 @@ Flat = tuple[Tokens, Ends]  # concatenated token ids of many texts, and the end 
 
 
 def token_f1(span: Sequence[object], answer: Sequence[object]) -> Fraction:
-    """Return F1 of two token lists: twice the number of shared tokens, divided by the sum of both lengths."""
+    """Return F1 of the tokens of a span and an answer: twice the shared tokens, divided by the sum of both lengths."""
     shared_tokens = Counter(span) & Counter(answer)
     if not shared_tokens:
         return Fraction(0)

@@ -151,6 +151,8 @@ def _run_reaches(positions, numbers, required, frequencies, gain, cost):  # type
 def _may_reach(paragraph, required, token_numbers, gain, cost):  # type: ignore[no-untyped-def]
     """False if a bound on the scores of all spans shows that no span reaches ``required``.
 
+    ``token_numbers`` has the numbers of the answer's tokens, and 0 for other tokens.
+
     The bound is Kadane's sum over groups of eight tokens. The sum counts every token that occurs in the answer, even
     beyond its frequency in the answer. In a span's first and last group, tokens without a match cost nothing.
     """
@@ -179,6 +181,8 @@ def _may_reach(paragraph, required, token_numbers, gain, cost):  # type: ignore[
 @compiled
 def _reaches(paragraph, required, token_numbers, frequencies, gain, cost):  # type: ignore[no-untyped-def]
     """True if the score of a span of the paragraph reaches ``required``.
+
+    ``token_numbers`` and ``frequencies`` of the answer's tokens are those of :func:`_number_tokens`.
 
     Kadane's sum bounds the score of every span, because it counts every token that occurs in the answer, even beyond
     the token's frequency in the answer. A span never gets worse by starting after the last zero of the sum. So only

@@ -25,7 +25,7 @@ from baselines.retrieve import service_client
 from baselines.retrieve.answer_store import AnswerStore, batches_of, text_key
 from baselines.retrieve.service_replies import read_scores, read_vectors
 from builders.core import api_service
-from builders.core.errors import InputError
+from builders.core.errors import InputError, Unfinished
 from builders.store.runs import read_run
 
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -142,6 +142,26 @@ def test_a_busy_service_is_asked_again(release: Path, tmp_path: Path) -> None:
     with EmbeddingServer(refuse_every_second) as server:
         run_endpoint(server, release, tmp_path / "again", "--request-texts", "1", "--parallel", "3")
     assert (tmp_path / "again").read_bytes() == expected
+
+
+def test_late_answers_after_other_failures_end_the_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+    service = api_service.ApiService("http://localhost:9/v1", reply_bytes=1000)
+    http_library = service._http_library
+    failures = [http_library.ConnectError("refused")] * 3 + [http_library.ReadTimeout("late")] * 5
+
+    class FailingClient:
+        def post(self, *args: Any, **options: Any) -> Any:
+            raise failures.pop(0)
+
+    monkeypatch.setattr(service, "_client", FailingClient())
+    monkeypatch.setattr(service, "_pause", lambda attempt, retry_after, reason: None)
+    with pytest.raises(Unfinished, match=r"cannot be reached \(late\)"):
+        service.post({}, may_be_split=False)
+
+
+@pytest.mark.parametrize("header", ["soon", "Mon, 01 Jan 2024 00:00:00 +999999999999999999"])
+def test_a_wrong_retry_after_counts_as_none(header: str) -> None:
+    assert api_service._seconds_of(header) is None
 
 
 def test_an_answer_is_kept_before_the_next_request_fails(release: Path, tmp_path: Path) -> None:

@@ -104,6 +104,13 @@ def test_chinese_text_in_gb18030_is_named_with_its_line(tmp_path: Path) -> None:
         read_training(path)
 
 
+def test_a_byte_order_mark_does_not_change_the_line_in_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "settings.toml"
+    path.write_bytes(BOM + b"a = 1\n\xff")
+    with pytest.raises(InputError, match=r"settings\.toml:2: expected UTF-8 text"):
+        read_toml(path)
+
+
 @pytest.mark.parametrize(
     ("reader_name", "content", "message"),
     [

@@ -68,6 +68,13 @@ def test_what_a_file_has_otherwise_is_one_line_naming_the_field(tmp_path: Path, 
     assert str(error.value) == f"{tmp_path / 'x.json'}: {message}; build it again"
 
 
+def test_a_byte_order_mark_does_not_change_the_line_in_an_error(tmp_path: Path) -> None:
+    file_path = tmp_path / "content.json"
+    file_path.write_bytes(b'\xef\xbb\xbf{"count": 1,\nx}')
+    with pytest.raises(InputError, match=r"content\.json:2: expected JSON"):
+        read_json(file_path, Content)
+
+
 def test_an_error_quotes_no_more_than_fits_and_stays_one_line(tmp_path: Path) -> None:
     kind = "x" * 100_000 + "\n\u2028\0"
     (tmp_path / "x.json").write_text(json.dumps({"count": 1, "part": {"kind": kind[::-1]}}))

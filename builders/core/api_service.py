@@ -1,7 +1,8 @@
 """Requests to a service that answers JSON with JSON, for example a service of embeddings.
 
-A busy service (429) or a broken one (5xx) is asked again. The waits grow from one second, or are as long as the
-service's Retry-After says. All threads wait together, because the limits of a service count for all of them.
+A busy service (such as 429) or a failing one (such as 502) is asked again. The waits grow from one second, or are as
+long as the service's Retry-After says. All threads wait together, because the limits of a service count for all of
+them.
 
 The key is in ENDPOINT_API_KEY. OPENAI_API_KEY is only used for api.openai.com and for the host of OPENAI_BASE_URL, so
 that no other service gets this key. Redirects are not followed, because another host would get the texts and the key.
@@ -33,12 +34,16 @@ _LONGEST_RETRY_AFTER = 600.0  # seconds; for a longer wait, the user starts the 
 # A shorter request may succeed: a text may be too long or wrong, or all texts together may be too long.
 _MAY_BE_SPLIT = (400, 413, 422, 500)
 _LONGEST_QUOTE = 300  # characters of a reply in an error
+_LONGEST_NUMBER = 20  # characters of a number in Retry-After; more digits are far beyond the longest wait
 _FIRST_REDIRECT = 300
 _FIRST_ERROR = 400
 
 
 class RequestFailed(Unfinished):
-    """A request that a service refused. ``may_be_split``: a part of the request may succeed."""
+    """A request that a service refused, or that failed too often.
+
+    ``may_be_split``: a part of the request may succeed. ``status``: the HTTP status, 0 if no answer came in time.
+    """
 
     def __init__(self, message: str, *, path: str, may_be_split: bool, status: int) -> None:
         super().__init__(message, path=path)
@@ -48,14 +53,14 @@ class RequestFailed(Unfinished):
 
 @dataclass(frozen=True)
 class ServiceReply:
-    """The content of an answer, and the seconds from the request to the end of the answer."""
+    """The content of an answer, and the seconds from the last attempt's request to the end of the answer."""
 
     content: bytes
     seconds: float
 
 
 def check_address(address: str, option: str = "--endpoint") -> None:
-    """Raise :class:`UsageError` for a text that is no address of a service."""
+    """Raise :class:`UsageError`, which names ``option``, for a text that is no address of a service."""
     try:
         parts = urlsplit(address)
         is_address = parts.scheme in ("http", "https") and bool(parts.hostname)
@@ -67,15 +72,16 @@ def check_address(address: str, option: str = "--endpoint") -> None:
 
 
 def api_key_for(address: str) -> str:
-    """Return the key for a service, or "" if the environment has none.
+    """Return the key for the service at ``address``, or "" if the environment has none for this service.
 
+    ENDPOINT_API_KEY is for every service, OPENAI_API_KEY only for OpenAI's and for the host of OPENAI_BASE_URL.
     Raises :class:`InputError` for a key that no header can have.
     """
     variable = "ENDPOINT_API_KEY"
     if not os.environ.get(variable, "").strip():
         variable = "OPENAI_API_KEY"
-        own_hosts = {_OPENAI_HOST, urlsplit(os.environ.get("OPENAI_BASE_URL", "").strip()).netloc}
-        if urlsplit(address).netloc not in own_hosts:
+        base_url = os.environ.get("OPENAI_BASE_URL", "").strip()
+        if urlsplit(address).netloc not in (_OPENAI_HOST, urlsplit(base_url).netloc):
             return ""
     api_key = os.environ.get(variable, "").strip()
     if not api_key.isascii() or not api_key.isprintable():
@@ -108,16 +114,17 @@ class ApiService:
         client = openai.DefaultHttpxClient(timeout=seconds, follow_redirects=False)
         self._http_library = http_library_of(client)
         self._client = limit_replies(client, ReplyLimits(seconds=seconds, size=reply_bytes))
-        # Until this time of time.monotonic(), no thread sends a request.
         self._pause_lock = threading.Lock()
-        self._pause_end = 0.0
+        self._pause_end = 0.0  # until this time of time.monotonic(), no thread sends a request
 
     def post(self, body: dict[str, Any], *, may_be_split: bool) -> ServiceReply:
-        """Send JSON and return the answer. Busy and unreachable services are asked again.
+        """Send ``body`` as JSON and return the answer. Busy, failing and unreachable services are asked again.
 
-        A request without an answer in time fails at once if it ``may_be_split``, because a shorter request is faster.
+        ``may_be_split``: the caller can send the request in parts. Such a request fails at once if no answer comes in
+        time, because a shorter request is faster.
 
-        Raises :class:`RequestFailed` for a refused request, and :class:`Unfinished` if a later request may succeed.
+        Raises :class:`RequestFailed` for a request that is refused or answered by an error at the last attempt, and
+        :class:`Unfinished` for a service that cannot be reached or asks for a long wait.
         """
         for attempt in range(1, _ATTEMPTS + 1):
             self._wait_for_pause()
@@ -131,7 +138,9 @@ class ApiService:
                 is_late = isinstance(error, self._http_library.TimeoutException)
                 if is_late and may_be_split:
                     raise RequestFailed(reason, path=self.url, may_be_split=True, status=0) from None
-                if attempt == (_ATTEMPTS_AFTER_TIMEOUT if is_late else _ATTEMPTS):
+                last_attempt = _ATTEMPTS_AFTER_TIMEOUT if is_late else _ATTEMPTS
+                # The limit may be passed already, because earlier attempts may have failed for another reason.
+                if attempt >= last_attempt:
                     problem = f"cannot be reached ({reason}); run the same command again"
                     raise Unfinished(problem, path=self.url) from None
                 self._pause(attempt, None, reason)
@@ -149,6 +158,7 @@ class ApiService:
         raise AssertionError("the last attempt returns or raises")
 
     def _wait_for_pause(self) -> None:
+        """Sleep until the pause of all threads ends. Another thread may make the pause longer meanwhile."""
         while True:
             with self._pause_lock:
                 seconds = self._pause_end - time.monotonic()
@@ -157,7 +167,11 @@ class ApiService:
             time.sleep(seconds)
 
     def _pause(self, attempt: int, retry_after: str | None, reason: str) -> None:
-        """Make all threads wait after a failed attempt. Raises :class:`Unfinished` if the service asks for too long."""
+        """Make all threads wait, longer after each failed ``attempt`` (1 is the first), or as ``retry_after`` asks.
+
+        ``retry_after`` is the header Retry-After. Raises :class:`Unfinished` if it asks for too long. ``reason`` is the
+        failure, for messages.
+        """
         # Random parts keep several commands from asking at the same moments.
         seconds = min(2.0 ** (attempt - 1), _LONGEST_WAIT) * random.uniform(0.75, 1.0)
         asked_seconds = _seconds_of(retry_after)
@@ -171,6 +185,7 @@ class ApiService:
             self._pause_end = max(self._pause_end, time.monotonic() + seconds)
 
     def _redirect_error(self, response: Any) -> InputError:
+        """Return the error for a redirect, which is not followed."""
         # The parameters of the new address may contain a secret.
         new_address = quote_reply(without_credentials(response.headers.get("Location", "")), _LONGEST_QUOTE)
         problem = f"answered {response.status_code}, a redirect to {new_address or 'no address'}"
@@ -182,11 +197,12 @@ def _seconds_of(retry_after: str | None) -> float | None:
     if retry_after is None:
         return None
     text = retry_after.strip()
-    if text.isascii() and text.replace(".", "", 1).isdecimal():
-        return float(text[:20])
+    is_number = text.isascii() and text.replace(".", "", 1).isdecimal()  # digits, with at most one point
+    if is_number:
+        return float(text[:_LONGEST_NUMBER])
     try:
         retry_time = email.utils.parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     if retry_time.tzinfo is None:
         retry_time = retry_time.replace(tzinfo=datetime.UTC)

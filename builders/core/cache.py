@@ -46,7 +46,7 @@ def cache_folder() -> Path:
 
 
 def writable_cache(*names: str) -> Path:
-    """Return a folder in the user's cache, which is created if necessary.
+    """Return a folder in the user's cache, which is created if necessary. ``names`` are the parts of its path.
 
     Raises :class:`InputError` with the environment variable that selects another folder.
     """
@@ -76,7 +76,7 @@ class FileEntry(Struct, frozen=True):
 
 
 def describe_file(folder: Path, name: str, rows: int | None = None) -> FileEntry:
-    """Return the manifest entry of a file in ``folder``."""
+    """Return the manifest entry of the file ``name`` (a relative path) in ``folder``. ``rows``: of a table."""
     file_path = folder / name
     return FileEntry(name, file_path.stat().st_size, rows, sha256_of(file_path))
 
@@ -97,7 +97,8 @@ def wrong_file(
             fault = check()
         return fault
 
-    # The result of ``check`` may depend on the path in the release and on the fields that a subclass adds to FileEntry.
+    # A record is only valid for a claim with the same values. The result of ``check`` may depend on the path in the
+    # release and on the fields that a subclass adds to FileEntry.
     added_fields = structs.astuple(entry)[len(FileEntry.__struct_fields__) :]
     checked_path = entry.path if check else ""
     claim = ["file of a release", checked_path, entry.sha256, entry.rows, *added_fields]
@@ -119,7 +120,8 @@ def fault_once(file_path: Path, claim: Any, find_fault: Callable[[], str], *, ag
 
     ``find_fault`` is skipped if an earlier call with the same ``claim`` found this file valid. With ``again``,
     ``find_fault`` always runs. A file is identified by device, inode, size, mtime and ctime. ``claim`` is a JSON value
-    that contains all expected values. If the user's cache is not writable, ``find_fault`` runs once in each process.
+    with the name of the check and all values that it expects. If the user's cache is not writable, ``find_fault`` runs
+    once in each process.
     """
     start_time = time.time_ns()
     status = file_path.stat()
@@ -184,6 +186,7 @@ def _is_settled(status: os.stat_result, start_time: int) -> bool:
 
 
 def _record_path(status: os.stat_result, claim: Any) -> Path:
+    """Return the path of the cache's record of a ``claim`` (any JSON value) about a file with this status."""
     # ctime detects an edit that restores the old mtime, because programs cannot set ctime.
     identity = [status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns, claim]
     return cache_folder() / "checked" / key_of(identity)

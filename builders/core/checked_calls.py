@@ -16,11 +16,11 @@ Result = TypeVar("Result")
 def with_options_of(
     *verbs: Callable[..., Any], without: tuple[str, ...] = ()
 ) -> Callable[[Callable[Params, Result]], Callable[Params, Result]]:
-    """Check the arguments of a function whose ``**options`` are options of ``verbs``.
+    """Return a decorator for a function that passes its ``**options``, if it has them, to one of ``verbs``.
 
-    The function's own arguments are checked by their annotations, as :func:`.verbs.verb` does. The verb that gets
-    ``**options`` checks the values. A call may also have ``quiet=True``. The signature, which notebooks show, lists the
-    options of all verbs except ``without``.
+    The decorated function checks its own arguments by their annotations, as :func:`.verbs.verb` does. The names in
+    ``**options`` are checked here, their values by the verb that gets them. Options in ``without`` are refused. A call
+    may also have ``quiet=True``. The signature, which notebooks show, lists all options that are accepted.
     """
 
     def decorate(function: Callable[Params, Result]) -> Callable[Params, Result]:
@@ -31,7 +31,7 @@ def with_options_of(
                 named_parameters.append(parameter)
         own_options = {parameter.name: read_option(parameter) for parameter in named_parameters}
         hidden_names = {*own_options, *without, QUIET.name}
-        # The options of the verbs, which the signature shows.
+        # The options that ``**options`` may have.
         verb_parameters: dict[str, inspect.Parameter] = {}
         for verb_function in verbs:
             for name, parameter in inspect.signature(verb_function).parameters.items():

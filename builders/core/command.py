@@ -28,7 +28,10 @@ _NOISY_LOGGERS = ("faiss", "fsspec", "httpx", "httpx2", "jieba", "numba", "sente
 
 
 def as_typed(program: str, shown_text: str) -> str:
-    """Replace ``python -m PROGRAM`` by the console script's name if ``program`` is the console script."""
+    """Return ``shown_text`` as a user of ``program`` types its commands.
+
+    For the console script, ``python -m PROGRAM`` is replaced by the console script's name.
+    """
     if program != CONSOLE:
         return shown_text
     return re.sub(rf"python -m (builders|baselines|{CONSOLE})\b", CONSOLE, shown_text)
@@ -52,7 +55,11 @@ def verb_summary(target: str) -> str:
 
 
 def program_overview(program: str, description: str, groups: Mapping[str, Mapping[str, str]]) -> str:
-    """Return the help of a program: a line for each verb, in groups."""
+    """Return the help of a program: a line for each verb, in groups.
+
+    ``description`` is the first paragraph. ``groups`` has, for each title, the verbs of the group with their targets
+    (:func:`verb_summary`).
+    """
     help_lines = [f"usage: python -m {program} VERB ...", "", description]
     for title, group_verbs in groups.items():
         help_lines += ["", f"{title}:"]
@@ -63,7 +70,10 @@ def program_overview(program: str, description: str, groups: Mapping[str, Mappin
 
 
 def steps_overview(program: str, verb_name: str, package: ModuleType) -> str:
-    """Return the help of a verb with steps: its description, and a line for each step."""
+    """Return the help of a verb with steps: its description, and a line for each step.
+
+    The docstring of ``package`` is the description, and ``package.STEPS`` has the target of each step's name.
+    """
     step_column = max(map(len, package.STEPS))
     help_lines = [f"usage: python -m {program} {verb_name} STEP ...", "", inspect.getdoc(package) or "", "", "steps:"]
     for step_name, target in package.STEPS.items():
@@ -105,7 +115,12 @@ def _run_words(
     groups: Mapping[str, Mapping[str, str]],
     command_words: list[str],
 ) -> int:
-    """Run what the words after the program's name ask for: a verb, a step, the help, the version or the completion."""
+    """Run what the words after the program's name ask for: a verb, a step, the help, the version or the completion.
+
+    ``command_words`` has at least one word. ``verb_targets`` has the target of each verb: "module:function", or the
+    package of a verb with steps. ``description`` and ``groups`` are for the help (:func:`program_overview`). Returns
+    the exit code.
+    """
     first_word, *further_words = command_words
     if first_word in ("-h", "--help"):
         print(program_overview(program, description, groups))
@@ -126,8 +141,11 @@ def _run_words(
 
 
 def _run_step(program: str, verb_name: str, package: ModuleType, command_words: list[str]) -> int:
-    """Run a step of a verb, for example ``annotate pool``."""
-    # --quiet may stand before the step.
+    """Run a step of a verb, for example ``annotate pool``, and return the exit code.
+
+    ``command_words`` are the words after the verb. ``package.STEPS`` has the target of each step's name.
+    """
+    # --quiet may stand before the step. Words without a step become the step "", which is refused below.
     quiet_words = list(itertools.takewhile(lambda word: word == "--quiet", command_words))
     step_name, *step_words = command_words[len(quiet_words) :] or [""]
     if step_name in ("-h", "--help"):
@@ -142,9 +160,10 @@ def _run_step(program: str, verb_name: str, package: ModuleType, command_words: 
 
 
 def run_verb(program: str, verb_command: str, function: Callable[..., Any], words: Sequence[str]) -> int:
-    """Call a verb's function with the words of a command line, print its report, and return the exit code.
+    """Call a verb's function with the words after its name, print its report, and return the exit code.
 
-    ``verb_command`` is the verb as the help shows it, for example "python -m baselines bm25".
+    The code is 1 if the report has found faults, otherwise 0. ``verb_command`` is the verb as the help shows it, for
+    example "python -m baselines bm25".
     """
     # After --, every word is a value.
     option_words = itertools.takewhile(lambda word: word != "--", words)
@@ -161,6 +180,7 @@ def run_verb(program: str, verb_command: str, function: Callable[..., Any], word
         report_format = ""
         if spec.formats:
             report_format = arguments.get("format", spec.default_format)
+            # Then --format is an option of the command line only, and the function has no such parameter.
             if not spec.writes_formats:
                 arguments.pop("format", None)
         # With --again or --no-resume, the same command begins anew.
@@ -169,7 +189,7 @@ def run_verb(program: str, verb_command: str, function: Callable[..., Any], word
         with shell_call():
             result = function(**arguments)
         report = result
-        # A release or a model, which has its report as an attribute.
+        # The result may be a release or a model, which has its report as an attribute.
         if not isinstance(result, Report):
             report = getattr(result, "report", None)
         if report is None:

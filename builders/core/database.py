@@ -28,8 +28,8 @@ def open_database(
         memory_mb = min(memory_mb, process_limit // _PROCESS_SHARE // _BYTES_PER_MB)
     with contextlib.ExitStack() as open_resources:
         spill_parent = open_resources.enter_context(plain_folder(spill_path.parent))
-        # DuckDB follows a link to a database, and then fails for the name of its folder. A database in memory has the
-        # same limit, and also writes to ``spill_path``.
+        # A link (as for the spill folder) does not help here: DuckDB follows a link to a database, and then fails for
+        # the name of its folder. A database in memory has the same limit, and also writes to ``spill_path``.
         database_name = ":memory:"
         if file is not None and not has_pattern(file):
             database_name = str(file)

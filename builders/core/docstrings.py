@@ -39,7 +39,7 @@ def read_help(function: Callable[..., Any]) -> VerbHelp:
     for line in further_text.splitlines():
         heading = _SECTION.fullmatch(line)
         if heading:
-            section_name = heading[1].rstrip("s")  # Example and Examples are the same section
+            section_name = heading[1].rstrip("s")  # Example and Examples are the same section; Args becomes Arg
             lines_by_section[section_name] = []
         else:
             lines_by_section[section_name].append(line)
@@ -53,7 +53,7 @@ def read_help(function: Callable[..., Any]) -> VerbHelp:
 
 
 def _join_paragraphs(lines: list[str]) -> list[str]:
-    """Join the lines of each paragraph, but keep the lines of an indented paragraph, such as a drawing."""
+    """Return each paragraph as one line, but keep the line ends before indented lines, such as those of a drawing."""
     paragraphs: list[str] = []
     begins_paragraph = True
     for line in lines:
@@ -70,7 +70,10 @@ def _join_paragraphs(lines: list[str]) -> list[str]:
 
 
 def _read_parameters(lines: list[str]) -> dict[str, str]:
-    """Return the help of each parameter as one line, from the lines of the section ``Args:``."""
+    """Return the help of each parameter as one line, from the lines of the section ``Args:``.
+
+    A line that does not begin a parameter continues the help of the parameter before it.
+    """
     help_by_name: dict[str, str] = {}
     parameter_name = ""
     for line in lines:

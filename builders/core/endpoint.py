@@ -39,7 +39,10 @@ class _Completion(msgspec.Struct, frozen=True):
 
 
 def text_in(reply_content: bytes, shown_address: str) -> str:
-    """Return the text of a chat completion. Raises :class:`InputError` for a reply that is not a chat completion."""
+    """Return the text of a chat completion, "" for one without text. ``shown_address`` is for error messages.
+
+    Raises :class:`InputError` for a reply that is not a chat completion.
+    """
     completion = json_of(reply_content, _Completion, shown_address)
     if not completion.choices:
         raise InputError("the answer has no choices; expected a chat completion", path=shown_address)
@@ -47,7 +50,10 @@ def text_in(reply_content: bytes, shown_address: str) -> str:
 
 
 def answer_seconds() -> float:
-    """Return the time for one answer. Raises :class:`InputError` if OPENAI_TIMEOUT is no positive number."""
+    """Return the time limit of one answer: OPENAI_TIMEOUT, or that of :data:`LIMITS`.
+
+    Raises :class:`InputError` if OPENAI_TIMEOUT is no positive number, or a day or longer.
+    """
     text = os.environ.get("OPENAI_TIMEOUT", "").strip()
     if not text:
         return LIMITS.seconds
@@ -64,7 +70,10 @@ class Endpoint:
     """A model behind the endpoint in OPENAI_BASE_URL."""
 
     def __init__(self, model: str, otherwise: str = ", or --scores RUN") -> None:
-        """Raises :class:`InputError` if OPENAI_BASE_URL has no address. ``otherwise`` is added to the error message."""
+        """Set up the client; no request is sent. Raises :class:`InputError` if OPENAI_BASE_URL has no address.
+
+        ``otherwise`` ends the error message, and names an option that needs no endpoint.
+        """
         import openai
 
         self.model = model
@@ -113,9 +122,8 @@ class Endpoint:
     ) -> None:
         """Ask ``parallel`` prompts at a time. Call ``keep_answer(number, answer)`` for each answer when it comes.
 
-        The calls of ``keep_answer`` do not overlap.
-
-        ``number`` is the prompt's place in ``prompts``. Raises the errors of :meth:`answer`.
+        ``number`` is the prompt's place in ``prompts``, from 0. The calls of ``keep_answer`` do not overlap. ``label``
+        names the progress bar. Raises the errors of :meth:`answer`.
         """
         with show_progress(total=len(prompts), unit="answer", label=label) as bar:
             # The answers come in any order, so that one slow answer does not delay the others.

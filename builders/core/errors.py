@@ -45,7 +45,8 @@ def make_visible(text: str) -> str:
 def shown_value(value: object) -> str:
     """Return the repr of a wrong argument for an error.
 
-    A long repr is cut. A repr of several lines, for example of a data frame, is replaced by the type's name.
+    A long repr is cut. A repr that fails or has several lines, for example of a data frame, is replaced by the type's
+    name.
     """
     type_name = f"a {type(value).__name__}"
     try:
@@ -117,7 +118,7 @@ def install_command(extra: str) -> str:
 
 
 def missing_library(error: ImportError) -> str:
-    """Name a missing library and the command that installs it. Return "" if no extra installs the library."""
+    """Return a line with the library that an import lacks and the command that installs it; "" if no extra has it."""
     import_name = (error.name or "").partition(".")[0]
     for extra, libraries in EXTRAS.items():
         if import_name in libraries.split():

@@ -50,6 +50,7 @@ def exit_code(work: Callable[[], int]) -> int:
     stdout closes the pipe. Other exceptions are raised. After a signal, the command cleans up, for at most
     ``_CLEANUP_SECONDS`` seconds. A second signal ends the command at once.
     """
+    # A call inside another call (_is_guarded) leaves the state of the outer call alone.
     if not _is_guarded:
         set_resumable(False)
     # Prepare the process: streams that can be written, no repeated messages, and no secrets in tracebacks.
@@ -113,7 +114,7 @@ def _describe_error(error: BaseException, disk_problem: str) -> str | None:
 
 
 def set_resumable(resumable: bool) -> None:
-    """Declare that the command of this process resumes if it is called again, for the line after a signal."""
+    """Declare if the command of this process resumes when it is called again, for the line after a signal."""
     global _is_resumable
     _is_resumable = resumable
 
@@ -139,6 +140,7 @@ def _find_memory_shortage(error: BaseException) -> str:
 
 
 def _report_error(line: str, code: int = 1) -> int:
+    """Print a line on stderr without secrets, and return ``code``."""
     # stderr is closed or its disk is full; the exit code still reports the error.
     with contextlib.suppress(OSError):
         print(redact(line), file=sys.stderr, flush=True)
@@ -146,7 +148,7 @@ def _report_error(line: str, code: int = 1) -> int:
 
 
 def end_soon(code: int) -> int:
-    """Return the exit code of a program's main function, whose process ends within some seconds after a signal.
+    """Return ``code``, the exit code of a program. If a signal caused it, the process ends within some seconds.
 
     Without this limit, the interpreter would wait for threads that wait for a server.
     """
@@ -214,6 +216,7 @@ def _limit_cleanup() -> Iterator[None]:
     block_ended = threading.Event()
 
     def watch_signals() -> None:
+        """Read signals from the socket, and end the process if the block is still running some time after a signal."""
         while True:
             received_byte = reader.recv(1)
             if not received_byte:  # the socket is closed
@@ -249,11 +252,12 @@ def _write_interruption() -> None:
 
 
 def _handle_stop(signal_number: int, _: FrameType | None) -> None:
+    """Record the first signal, wait for signals that come with it, and raise KeyboardInterrupt."""
     if _received_signals:
         return
     _received_signals.append(signal_number)
     time.sleep(_SIGNAL_GROUP_SECONDS)
-    # Makes Python handle all pending signals here, before the handler is replaced.
+    # Makes Python handle all pending signals here (each returns above), before the handler is replaced.
     signal.raise_signal(signal_number)
     for handled_signal in _DEFAULT_HANDLERS:
         if signal.getsignal(handled_signal) == _handle_stop:
@@ -312,13 +316,15 @@ def say_once() -> None:
     """Suppress Python's messages about two errors in destructors, which are also reported elsewhere.
 
     The first is a full disk, when a destructor tries again to close a file. The second is KeyboardInterrupt, which
-    :func:`raise_if_stopped` raises again. The suppression applies to the whole process.
+    :func:`raise_if_stopped` raises again. Messages about other errors have no secrets. The change applies to the whole
+    process.
     """
     earlier_hook = sys.unraisablehook
-    if earlier_hook.__module__ == __name__:
+    if earlier_hook.__module__ == __name__:  # an earlier call of this function has installed it
         return
 
     def report_error(event: sys.UnraisableHookArgs) -> None:
+        """Print an exception in a destructor as Python does, except the two that are suppressed."""
         if _received_signals and isinstance(event.exc_value, KeyboardInterrupt):
             return
         if event.exc_value is not None and full_disk(event.exc_value):
@@ -345,12 +351,14 @@ def redact_tracebacks() -> None:
 def _print_traceback(
     error_class: type[BaseException], error: BaseException | None, trace: TracebackType | None
 ) -> None:
+    """Print a traceback without secrets."""
     text = "".join(traceback.format_exception(error_class, error, trace))
     with contextlib.suppress(OSError):
         print(redact(text), end="", file=sys.stderr, flush=True)
 
 
 def _print_thread_traceback(event: threading.ExceptHookArgs) -> None:
+    """Print the traceback of an error that ended a thread, without secrets."""
     if event.exc_type is not SystemExit:
         thread_name = event.thread.name if event.thread else "without a name"
         with contextlib.suppress(OSError):
@@ -359,6 +367,7 @@ def _print_thread_traceback(event: threading.ExceptHookArgs) -> None:
 
 
 def _drop_stdout() -> None:
+    """Connect stdout to the null device, so that the text still in its buffer is discarded at exit."""
     with contextlib.suppress(OSError, ValueError):  # ValueError: stdout has no file number
         null_device = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null_device, sys.stdout.fileno())

@@ -44,7 +44,8 @@ Open = Callable[[], AbstractContextManager[IO[bytes]]]
 def decompress_file(compressed_file: IO[bytes], shown_path: Path | str) -> IO[bytes]:
     """Return the content of a file that is open at its start: decompressed if it is gzipped, else as it is.
 
-    ``compressed_file`` needs ``peek``. Raises :class:`InputError` for another compression, naming the format.
+    ``compressed_file`` needs ``peek``. Raises :class:`InputError` for another compression, naming the format, for a
+    file that is gzipped twice, and for binary content in a file named ``.gz``.
     """
     head = _peek_head(compressed_file)
     if not head.startswith(GZIP):
@@ -68,7 +69,7 @@ def _peek_head(file: IO[bytes]) -> bytes:
 
 
 def expect_no_archive(head: bytes, shown_path: Path | str) -> None:
-    """Raise :class:`InputError` if the first bytes of a text file are those of an archive or of Parquet."""
+    """Raise :class:`InputError` if ``head`` (first bytes) begins a compressed file, an archive or Parquet, not gzip."""
     format_name = ""
     for signature, description in _OTHER_FORMATS.items():
         if head.startswith(signature):
@@ -83,9 +84,10 @@ def expect_no_archive(head: bytes, shown_path: Path | str) -> None:
 
 
 def is_utf16(head: bytes) -> bool:
-    """True if the first bytes are those of UTF-16 or UTF-32: a byte order mark, or NUL bytes between characters.
+    """True if the first bytes are those of UTF-16: a byte order mark, or NUL bytes between characters.
 
-    ASCII in UTF-16 has a NUL in each pair of bytes: ``{\\0"\\0`` (little-endian) or ``\\0{\\0"`` (big-endian).
+    The mark of little-endian UTF-32 begins with that of UTF-16, so the result is True for it, too. ASCII in
+    UTF-16 has a NUL in each pair of bytes: ``{\\0"\\0`` (little-endian) or ``\\0{\\0"`` (big-endian).
     """
     if head.startswith(_UTF16_MARKS):
         return True
@@ -99,7 +101,10 @@ def is_utf16(head: bytes) -> bool:
 
 
 def expect_utf8(head: bytes, shown_path: Path | str, allowed_encodings: str = "UTF-8") -> None:
-    """Raise :class:`InputError` if the first bytes of a file show an encoding that is not in ``allowed_encodings``."""
+    """Raise :class:`InputError` if ``head``, the first bytes of a file, shows UTF-16, UTF-32 or (by its mark) GB18030.
+
+    ``allowed_encodings`` ends the message. If it is "UTF-8 or GB18030", GB18030 is allowed.
+    """
     encoding = ""
     # UTF-32 first, because the little-endian mark of UTF-16 begins that of UTF-32.
     if head.startswith(_UTF32_MARKS):
@@ -129,17 +134,21 @@ def describe_encoding(content: bytes) -> str:
 
 
 def count_characters(text: str, counts: Counter[str]) -> None:
-    """Add the non-ASCII characters, those of GB 2312 and the frequent ones of a text to ``counts``."""
+    """Add three numbers of a text's characters to ``counts``. None of them counts ASCII characters.
+
+    The keys are "high" for all other characters, "gb2312" for those of GB 2312, and "common" for frequent Chinese ones.
+    """
     ascii_count = len(text.encode("ascii", "ignore"))
     counts["high"] += len(text) - ascii_count
+    # Two bytes a character, except ASCII.
     counts["gb2312"] += (len(text.encode("gb2312", "ignore")) - ascii_count) // 2
     counts["common"] += sum(map(text.count, _FREQUENT_CHARACTERS))
 
 
 def looks_chinese(counts: Counter[str]) -> bool:
     """True if text that was decoded as GB18030 looks like Chinese. ``counts`` are from :func:`count_characters`."""
-    # In a short text, nine of ten characters are those of GB 2312, or three of 100 are frequent. Compared as products,
-    # because the text may have no such character.
+    # In a Chinese text, at least three of 100 characters are frequent. A short text may have none, but then nine of ten
+    # characters are those of GB 2312. Compared as products, because all characters may be ASCII (then True).
     is_short = counts["high"] < _FEW_CHARACTERS
     is_everyday = is_short and 10 * counts["gb2312"] >= 9 * counts["high"]
     has_frequent_characters = 100 * counts["common"] >= 3 * counts["high"]

@@ -95,7 +95,7 @@ def real_path(path: Path) -> Path:
 
     Raises :class:`InputError` for a link that leads back to itself, and for the address of an object store.
     """
-    # At least two letters, because C:/ is a drive of Windows.
+    # Path makes s3:/ of s3://. At least two letters, because C:/ is a drive of Windows.
     if re.match(r"[a-z0-9]{2,}:/", str(path)):
         raise InputError("is an address; expected a local path: copy the files with another tool", path=path)
     absolute_path = Path(os.path.abspath(path))
@@ -109,7 +109,7 @@ def real_path(path: Path) -> Path:
 
 
 def expect_inside(file_path: Path, folder: Path) -> Path:
-    """Return ``file_path``. Raise :class:`InputError` for a link that leads out of the folder that is copied.
+    """Return ``file_path``. Raise :class:`InputError` if it is a link that leads out of ``folder``, which is copied.
 
     Such a link could copy any file of this machine into an output. The hub's cache has links from each
     ``snapshots/COMMIT`` to the folder ``blobs`` beside ``snapshots``, which are allowed.
@@ -201,7 +201,7 @@ def temporary_folder(inside: Path | None = None) -> Iterator[Path]:
     with contextlib.ExitStack() as lock:
         while True:
             folder = inside / f"{_TEMPORARY_PREFIX}{secrets.token_hex(4)}"
-            # Another process has locked the folder to remove it.
+            # Locked: another process has the same name, or removes it. Try another name.
             with contextlib.suppress(InputError):
                 lock.enter_context(hold_lock(folder, folder))
                 break
@@ -289,6 +289,7 @@ def new_file(output_path: Path) -> Iterator[Path]:
 
 
 def _copy_to_stream(file_path: Path, stream_path: Path) -> None:
+    """Copy a file to stdout, or to a terminal, a pipe or ``/dev/null``."""
     target: Path | int = stream_path
     if stream_path in _STDOUT_PATHS:
         sys.stdout.flush()
@@ -308,7 +309,7 @@ def check_file(output_path: Path) -> None:
 
 
 def check_place(output_path: Path) -> None:
-    """Raise :class:`InputError` if neither a file nor a directory can be created at ``output_path``."""
+    """Raise :class:`InputError` if the nearest existing parent of ``output_path`` is no folder or not writable."""
     nearest_folder = next(parent for parent in real_path(output_path).parents if parent.exists())
     if not nearest_folder.is_dir():
         raise InputError("is a file; expected a directory", path=nearest_folder)
@@ -318,7 +319,10 @@ def check_place(output_path: Path) -> None:
 
 @contextlib.contextmanager
 def atomic_text(output_path: Path) -> Iterator[IO[str]]:
-    """Write UTF-8 text with ``\\n`` line ends by :func:`new_file`. A file whose name ends in ``.gz`` is gzipped."""
+    """Yield a file for UTF-8 text with ``\\n`` line ends, which becomes ``output_path`` at the end (:func:`new_file`).
+
+    A file whose name ends in ``.gz`` is gzipped.
+    """
     with new_file(output_path) as temporary_path, open(temporary_path, "wb") as raw_file:
         target: Any = raw_file
         if output_path.suffix.lower() == ".gz":
@@ -361,9 +365,9 @@ def convert_read_errors(
 ) -> Iterator[None]:
     """Convert the block's errors in reading the file ``path`` into a one-line :class:`InputError`.
 
-    Errors of the operating system, gzip, zip, Arrow and UTF-8 decoding are converted. The new message quotes the
-    original message. For damaged content, the new message begins with ``damaged``. Every new message ends with the
-    advice ``remedy``.
+    Errors of the operating system, gzip, zip and Arrow are converted, and every ValueError (such as an error of UTF-8
+    decoding) and RuntimeError. The new message quotes the original message. For damaged content, the new message begins
+    with ``damaged``. Every new message ends with the advice ``remedy``, unless empty.
     """
     try:
         yield
@@ -406,9 +410,10 @@ def _read_head(file_path: Path) -> bytes:
 
 @contextlib.contextmanager
 def open_text(file_path: Path) -> Iterator[IO[bytes]]:
-    """Yield the bytes of a file of UTF-8 text. A gzipped file is decompressed, whatever its name.
+    """Yield a file of UTF-8 text, open for reading bytes. A gzipped file is decompressed, whatever its name.
 
-    Raises :class:`InputError` for a damaged file, another compression, and UTF-16.
+    A byte order mark of UTF-8 stays. Raises :class:`InputError` for a damaged file, also inside the block, for another
+    compression, and for first bytes of UTF-16, UTF-32 or GB18030. The other bytes may still not be UTF-8.
     """
     with convert_read_errors(file_path), open(rereadable_path(file_path), "rb") as file:
         head = file.peek(HEAD_BYTES)[:HEAD_BYTES]
@@ -422,7 +427,7 @@ def open_text(file_path: Path) -> Iterator[IO[bytes]]:
 
 
 def read_whole(file_path: Path) -> bytes:
-    """Return the content of a file, decompressed if gzipped. Raise :class:`InputError` if it cannot be read."""
+    """Return the bytes of a text file, decompressed if gzipped. Raise :class:`InputError` if they cannot be read."""
     with open_text(file_path) as file:
         return read_all(file, file_path)
 
@@ -458,12 +463,16 @@ def line_too_long(shown_path: Path | str, line_number: int) -> InputError:
 
 
 def read_utf8(file_path: Path) -> str:
-    """Return the text of a file, decompressed if gzipped. Raise :class:`InputError` with the line if not UTF-8."""
+    """Return the text of a file, decompressed if gzipped, without a byte order mark.
+
+    Raises :class:`InputError` with the line number if the text is not UTF-8.
+    """
     content = read_whole(file_path)
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line_number = content.count(b"\n", 0, error.start) + 1
+        # ``error.start`` counts from behind a byte order mark, as ``error.object`` does.
+        line_number = error.object.count(b"\n", 0, error.start) + 1
         raise InputError(describe_encoding(content), path=file_path, line=line_number) from error
 
 
@@ -490,7 +499,10 @@ def raw_lines(file_path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def first_character(file_path: Path) -> str:
-    """Return the first character that is not blank. Raise :class:`InputError` if there is none."""
+    """Return a file's first character that is not blank, "\ufffd" for one that is not ASCII.
+
+    Raises :class:`InputError` if there is none.
+    """
     is_start = True
     # The file is read in blocks, because a JSON file may be one line of any length.
     with open_text(file_path) as file:
@@ -505,7 +517,10 @@ def first_character(file_path: Path) -> str:
 
 
 def id_of(field: bytes, file_path: Path, line_number: int) -> str:
-    """Decode a column as an id. Raise :class:`InputError` if it is not UTF-8 or :func:`expect_id` fails."""
+    """Decode ``field``, the bytes of a column, as an id.
+
+    Raises :class:`InputError` if the column is not UTF-8 or has a null character.
+    """
     try:
         return expect_id(field.decode("utf-8"), file_path, line_number)
     except UnicodeDecodeError as error:
@@ -522,7 +537,10 @@ def expect_id(text: str, file_path: Path, line_number: int | None = None) -> str
 
 
 def parse_integer(field: bytes, column_name: str, file_path: Path, line_number: int) -> int:
-    """Parse a column as a whole number. Raise :class:`InputError` with the line and the column's name."""
+    """Parse ``field``, the bytes of a column, as a whole number of at most ``_MOST_DIGITS`` characters.
+
+    Raises :class:`InputError` with the line and the column's name.
+    """
     with contextlib.suppress(ValueError):
         if len(field) <= _MOST_DIGITS:
             return int(field)
@@ -532,5 +550,5 @@ def parse_integer(field: bytes, column_name: str, file_path: Path, line_number: 
 
 
 def quote_column(field: bytes) -> str:
-    """Return the start of a column, quoted for an error message."""
+    """Return the start of ``field``, the bytes of a column, quoted for an error message."""
     return repr(field[:_QUOTED_LENGTH].decode(errors="replace"))

@@ -111,7 +111,8 @@ def only_if_finished() -> Iterator[None]:
 def is_finished(function: Callable[..., Any], arguments: Mapping[str, Any]) -> bool:
     """True if an equal call of a verb's function has finished its output, so that a call would return at once.
 
-    A call with wrong input is not finished. An input may be the output of another call that has not run.
+    ``arguments`` are by parameter name. A call with wrong input is not finished, because an input may be the output of
+    another call that has not run.
     """
     try:
         with only_if_finished():
@@ -129,9 +130,10 @@ def is_kept(out: Path | None) -> bool:
 def option_values(
     arguments: Mapping[str, Any], inputs: Mapping[str, VerbInput], without: Collection[str]
 ) -> dict[str, Any]:
-    """Return the options of a call that are recorded: all arguments but the inputs, ``out``, and ``without``.
+    """Return the options of a call that are recorded: all arguments but the inputs, ``without``, and out, again, quiet.
 
-    A new parameter is recorded unless a verb excludes it, so that a forgotten parameter cannot return an old output.
+    ``arguments`` and ``inputs`` are by parameter name, and ``without`` are parameter names. A new parameter is recorded
+    unless a verb excludes it, so that a forgotten parameter cannot return an old output.
     """
     excluded_names = _NEVER_RECORDED.union(inputs, without)
     recorded_options = {}
@@ -202,7 +204,7 @@ def record_finished(
         out: the file or directory that the verb has written.
         call: the call, described before the work began. Input that changes during the work makes the next call run.
         files: files of the output (default: the file, or all files of the directory). Missing files are skipped.
-        checksums: SHA-256 of files that were computed during the writing.
+        checksums: SHA-256 of output files by real path, if they were computed during the writing.
         result: JSON values for :class:`FinishedOutput`, which the files lack.
     """
     if out is None or call is None:
@@ -235,7 +237,7 @@ def record_finished(
 
 
 def known_checksums(folder: Path, entries: Iterable[FileEntry]) -> dict[Path, str]:
-    """Return the SHA-256 of files by path, from the manifest of a directory, for :func:`record_finished`."""
+    """Return the SHA-256 of files by real path, from the manifest entries of a folder, for :func:`record_finished`."""
     return {real_path(folder) / entry.path: entry.sha256 for entry in entries}
 
 
@@ -333,6 +335,7 @@ def _describe_changed_input(recorded_hashes: Mapping[str, str], present_input: V
 
 
 def _warn_of_unknown_inputs(out: Path, record: _Record, call: VerbCall) -> None:
+    """Warn of each present hash that is unknown, with the recorded hash, which is used instead."""
     for input_name, verb_input in call.inputs.items():
         for part_name, present_hash in verb_input.hashes.items():
             if present_hash == UNKNOWN:
@@ -346,7 +349,10 @@ def _warn_of_unknown_inputs(out: Path, record: _Record, call: VerbCall) -> None:
 
 
 def _flatten_options(options: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (name, value) of nested options. The names of the levels are joined by dots."""
+    """Yield (name, value) of nested options. The names of the levels are joined by dots.
+
+    ``prefix`` has the names of the outer levels, with a dot at the end.
+    """
     for name, value in options.items():
         full_name = f"{prefix}{name}"
         if isinstance(value, Mapping) and value:

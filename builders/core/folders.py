@@ -69,7 +69,8 @@ def work_beside(out: Path, key: str = "", *, resume: bool = True, wait: bool = F
                 remove_tree(earlier_work)
         work_folder.mkdir(parents=True, exist_ok=True)
         try:
-            # ``writing`` compares the free space of disks, so its block ends before the work folder is removed.
+            # The block ends before the work folder is removed, because convert_full_disk compares the free space of
+            # disks, and the work folder may be what fills its disk.
             with convert_full_disk(work_folder):
                 yield work_folder
         except BaseException as error:
@@ -102,13 +103,15 @@ def states_of_output(out: Path, mark: str) -> set[tuple[int, int] | None]:
 def expect_known_output(out: Path, mark: str, known_states: set[tuple[int, int] | None]) -> None:
     """Raise :class:`InputError` if another call has replaced an output since :func:`states_of_output`.
 
-    Call this function after waiting for a lock, before the output of a call with other inputs would be replaced.
+    ``mark`` is the file by which that function tells the states, and ``known_states`` is its result. Call this function
+    after waiting for a lock, before the output of a call with other inputs would be replaced.
     """
     if _state_of(out / mark) not in known_states:
         raise InputError("was just written by another call with other inputs or options; choose another path", path=out)
 
 
 def _state_of(path: Path) -> tuple[int, int] | None:
+    """Return the inode and the mtime of a file; None without the file."""
     try:
         status = path.stat()
     except OSError:

@@ -48,7 +48,7 @@ def help_text(verb_command: str, function: Callable[..., Any], width: int = 0) -
 
 
 def _usage_line(verb_command: str, options: Sequence[Option], width: int) -> str:
-    """Return the usage line: required options, and arguments without a name."""
+    """Return the usage: required options with names, the word [options], and the options without names (positional)."""
     usage_words = [verb_command]
     for option in options:
         if option.required and not option.positional:
@@ -76,7 +76,10 @@ def option_help(option: Option, verb_help: VerbHelp) -> str:
 
 
 def _option_lines(option: Option, verb_help: VerbHelp, width: int) -> list[str]:
-    """Return the help of an option as lines: the option in the left column, its help in the right column."""
+    """Return the help of an option as lines: the option in the left column, its help in the right column.
+
+    ``verb_help`` is the docstring of the verb. ``width`` is the number of columns of a line.
+    """
     flags_column = f"  {_flags_and_value(option)}"
 
     # The help, the choices unless the placeholder lists them, and the default.
@@ -84,7 +87,7 @@ def _option_lines(option: Option, verb_help: VerbHelp, width: int) -> list[str]:
     if option.choices and option.metavar not in option.choices:
         if description:
             description += ": "
-        one_of = option.marker(OneOf)
+        one_of = option.marker(OneOf)  # may have a shorter text than the list of all choices
         description += (one_of.summary if one_of else "") or ", ".join(option.choices)
     if option.required and not option.positional:
         description += " (required)"
@@ -103,6 +106,7 @@ def _indent_lines(help_lines: Sequence[str]) -> list[str]:
 
 
 def _has_shown_default(option: Option) -> bool:
+    """True if the help tells the default. False for an empty default (False, None, "", ()) and for no default."""
     # Tested by identity, because 0 == False, and 0 is a default to show.
     if option.default is False:
         return False
@@ -127,8 +131,9 @@ def _flags_and_value(option: Option) -> str:
 
 
 def _default_text(option: Option) -> str:
+    """Return a default that the help tells, as text."""
     if option.value_type is bool:
-        return "on"
+        return "on"  # only the default True is shown
     if option.is_list:
         return " ".join(map(str, option.default))
     return str(option.default)

@@ -6,6 +6,7 @@ import unicodedata
 
 from builders.core.word_tokens import normalised_ends, word_tokens
 
+# Two or more letters or digits of any script, or a single one of ASCII. A single Chinese character tells too little.
 _TERM = re.compile(r"[^\W_]{2,}|[0-9A-Za-z]+")
 # Question words are not highlighted, because they tell nothing about a passage.
 ASKING = {"什么", "怎么", "怎么办", "怎么样", "怎样", "如何", "为什么", "为何", "多少", "哪里", "哪些", "哪个", "是否"}
@@ -14,10 +15,12 @@ ASKING = {"什么", "怎么", "怎么办", "怎么样", "怎样", "如何", "为
 def common_terms(query: str, passage: str) -> list[str]:
     """Return the words of a query that occur in a passage, ignoring case and width, the longest first.
 
-    The words are written as in the passage and as in the query: iphone and ｉｐｈｏｎｅ for the query iPhone, if the
-    passage has ｉＰｈｏｎｅ.
+    Question words and single Chinese characters are skipped. The words are written as in the passage and as in
+    the query: iphone and ｉｐｈｏｎｅ for the query iPhone, if the passage has ｉＰｈｏｎｅ.
     """
-    query_words = {word for word in word_tokens(query) if _TERM.fullmatch(_without_marks(word))} - ASKING
+    # _TERM has no combining marks, so they are ignored.
+    query_terms = {word for word in word_tokens(query) if _TERM.fullmatch(_without_marks(word))}
+    query_words = query_terms - ASKING
     lower_passage = unicodedata.normalize("NFKC", passage).lower()
     common_words = {word for word in query_words if word in lower_passage}
     spellings = _spellings(common_words, query) | _spellings(common_words, passage)
@@ -37,12 +40,12 @@ def _spellings(words: set[str], text: str) -> set[str]:
     normalised = unicodedata.normalize("NFKC", text)
     if normalised == text:
         return words
-    ends = normalised_ends(text)
+    original_positions = normalised_ends(text)  # for each position in ``normalised``
     spellings: set[str] = set()
     for word in words:
         for match in re.finditer(re.escape(word), normalised, flags=re.IGNORECASE):
-            spelling_start = ends[match.start()]
-            spelling_end = ends[match.end()]
+            spelling_start = original_positions[match.start()]
+            spelling_end = original_positions[match.end()]
             # None: the word is only a part of a character, such as 株 in ㈱.
             if spelling_start is not None and spelling_end is not None:
                 spellings.add(text[spelling_start:spelling_end].lower())
@@ -50,7 +53,7 @@ def _spellings(words: set[str], text: str) -> set[str]:
 
 
 def mark_terms(text: str, terms: list[str]) -> str:
-    """Return the text as escaped HTML with ``<mark>`` around each of the ``terms``."""
+    """Return the text as escaped HTML with ``<mark>`` around each of the ``terms`` (the longest first)."""
     if not terms:
         return html.escape(text)
     # Split at the terms before escaping, so that no term matches inside an HTML entity. A regular expression takes the

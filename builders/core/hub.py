@@ -96,7 +96,9 @@ def upload_files(
         files: path in the repository -> (local file, SHA-256). One of the paths is ``manifest``.
         repo: ORG/NAME.
         kind: ``dataset`` or ``model``.
+        manifest: path of the manifest in the repository.
         name: the manifest's field ``name``. Only files in an earlier manifest with this name are deleted.
+        message: message of the commit.
         create: create a missing repository, which is private with ``private``.
         private: refuse a public repository.
 
@@ -122,6 +124,7 @@ def upload_files(
             repo_type=kind,
             parent_commit=commit_in(info, repo),
         )
+    # The hub makes no commit without a change, and returns the last one.
     if commit.oid == info.sha:
         log.info("%s is already up to date", repo)
     return without_credentials(str(commit.commit_url))
@@ -132,7 +135,9 @@ def _plan_deletions(
 ) -> list[Any]:
     """Return the deletions of files that the last upload sent, and that this upload does not send.
 
-    Files that no upload has sent are reported. Raises :class:`InputError` if a script is among these files.
+    Files that no upload has sent are reported. Raises :class:`InputError` if a script is among these files. ``api`` is
+    huggingface_hub's HfApi, ``info`` is the hub's description of the repository, ``new_paths`` are the paths of this
+    upload, and the other parameters are those of :func:`upload_files`.
     """
     from huggingface_hub import CommitOperationDelete
 
@@ -140,7 +145,7 @@ def _plan_deletions(
     present_paths = {file.rfilename for file in info.siblings or [] if isinstance(file.rfilename, str)}
     earlier_paths = set()
     if manifest in present_paths:
-        earlier_paths = _earlier(api, repo, kind, manifest, name, info.sha) & present_paths
+        earlier_paths = _paths_in_manifest(api, repo, kind, manifest, name, info.sha) & present_paths
     protected_paths = KEPT | {manifest}
     # Report files that are from neither upload.
     foreign_paths = sorted(present_paths - earlier_paths - new_paths - protected_paths)
@@ -190,7 +195,10 @@ def _send_files(api: Any, repo: str, kind: str, files: Mapping[str, tuple[Path, 
 
 
 def _open_repository(api: Any, repo: str, kind: str, *, create: bool, private: bool) -> Any:
-    """Return the hub's description of a repository, which is created if it is missing and ``create`` is True."""
+    """Return the hub's description of a repository, which is created if it is missing and ``create`` is True.
+
+    With ``private``, a new repository is private, and a public one raises :class:`InputError`.
+    """
     from huggingface_hub.errors import RepositoryNotFoundError
 
     try:
@@ -217,8 +225,11 @@ class _Listing(msgspec.Struct):
     results: list[_Listed] = []
 
 
-def _earlier(api: Any, repo: str, kind: str, manifest: str, name: str, revision: str) -> set[str]:
-    """Return the files in a repository's manifest. Empty if the manifest is invalid or has another ``name``."""
+def _paths_in_manifest(api: Any, repo: str, kind: str, manifest: str, name: str, revision: str) -> set[str]:
+    """Return the files that the repository's file ``manifest`` lists at a commit (``revision``).
+
+    The result is empty if the manifest is invalid or its field ``name`` is not ``name``.
+    """
     with temporary_folder() as folder:
         manifest_path = api.hf_hub_download(repo, manifest, repo_type=kind, revision=revision, local_dir=folder)
         try:
@@ -279,6 +290,8 @@ def limited_hub() -> Iterator[None]:
     finally:
         with _active_limits_lock:
             _active_limits -= 1
+            # False if the caller has set another factory. An outer block may have set this module's factory, so the
+            # module is compared and not the function.
             is_limited = getattr(_http._GLOBAL_CLIENT_FACTORY, "__module__", "") == __name__
             if _active_limits == 0 and is_limited:
                 set_client_factory(default_factory)
@@ -286,9 +299,10 @@ def limited_hub() -> Iterator[None]:
 
 @contextlib.contextmanager
 def clear_errors(repo: str, endpoint: str, kind: str, way: str = "upload") -> Iterator[None]:
-    """Convert errors of huggingface_hub in the block into an :class:`InputError` with advice.
+    """Convert errors that the hub causes in the block into an :class:`InputError` with advice.
 
-    ``kind`` is ``dataset`` or ``model``, and ``way`` is ``upload`` or ``download``.
+    Invalid repository names, full disks and errors of this machine are raised as they are. ``endpoint`` is the hub's
+    address, ``kind`` is ``dataset`` or ``model``, and ``way`` is ``upload`` or ``download``.
     """
     from huggingface_hub import errors
 
@@ -318,7 +332,10 @@ def clear_errors(repo: str, endpoint: str, kind: str, way: str = "upload") -> It
 
 
 def _convert_http_error(error: BaseException, repo: str, endpoint: str, kind: str, way: str) -> InputError:
-    """Return the error for a reply of the hub with an error status, or for a broken connection."""
+    """Return the error for a reply of the hub with an error status, or for a broken connection.
+
+    ``error`` is of the HTTP library. The other parameters are those of :func:`clear_errors`.
+    """
     from huggingface_hub.errors import RepositoryNotFoundError
 
     # None: the connection failed.
@@ -353,7 +370,10 @@ def _convert_http_error(error: BaseException, repo: str, endpoint: str, kind: st
 
 
 def _convert_other_error(error: Exception, endpoint: str, way: str) -> InputError | None:
-    """Return the error for a reply that the library could not process; None if the hub did not cause the error."""
+    """Return the error for a reply that the library could not process; None if the hub did not cause the error.
+
+    ``endpoint`` is the hub's address, and ``way`` is ``upload`` or ``download``.
+    """
     if isinstance(error, OSError) and error.filename is None:
         # hf_xet transfers large files and raises a plain OSError.
         return Unfinished(
@@ -377,7 +397,7 @@ def _describe_repository(endpoint: str, repo: str) -> str:
 
 
 def _was_raised_in_library(error: Exception) -> bool:
-    """True if huggingface_hub raised the error while it processed an unexpected answer.
+    """True if the error was raised inside huggingface_hub, which has then probably met an unexpected answer.
 
     Errors of the machine (disk, memory, imports) and bugs of this project do not count.
     """
@@ -391,6 +411,7 @@ def _was_raised_in_library(error: Exception) -> bool:
 
 
 def _last_line(error: BaseException) -> str:
+    """Return the last line of an error's message without secrets, or the error's class if the message is empty."""
     lines = str(error).strip().splitlines()
     if not lines:
         return type(error).__name__

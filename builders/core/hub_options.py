@@ -9,7 +9,7 @@ _REPOSITORY_NAME = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
 
 
 def repo_name(text: str) -> str:
-    """Check the name of a repository. Raise ValueError with the expected form for another text."""
+    """Return ``text`` if it can name a repository. Raise ValueError with the expected form for another text."""
     if not _REPOSITORY_NAME.fullmatch(text):
         raise ValueError("ORG/NAME")
     return text

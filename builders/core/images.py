@@ -30,7 +30,7 @@ def draw_image(
 def make_figure(
     draw_figure: Callable[[Any], None], *, width: float, height: float, families: Sequence[str] = ()
 ) -> Any:
-    """Return a ``matplotlib.figure.Figure``. The parameters are those of :func:`draw_image`.
+    """Return a ``matplotlib.figure.Figure`` into which ``draw_figure`` has drawn. ``width`` and ``height`` are inches.
 
     ``families`` are the names of the texts' fonts (:mod:`.image_fonts`), by default matplotlib's own font.
     """
@@ -48,7 +48,10 @@ def make_figure(
 
 
 def render_figure(figure: Any, image_format: str, *, name: str = "image") -> bytes:
-    """Return a figure as the bytes of an image. The parameters are those of :func:`draw_image`."""
+    """Return a figure as the bytes of an image. ``image_format`` is png or svg.
+
+    ``name`` is the salt of the ids in an SVG, which should differ between the images of a page.
+    """
     import matplotlib
 
     image_file = io.BytesIO()

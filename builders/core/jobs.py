@@ -52,6 +52,7 @@ def start_worker() -> None:
     assert parent is not None
 
     def end_with_parent() -> None:
+        """Wait for the end of the parent, and end this process."""
         # Without this thread, the workers of a killed parent would wait forever. The parent's id comes from
         # multiprocessing, because the parent may be dead already, and os.getppid() then returns another process.
         if os.name == "nt":
@@ -65,7 +66,7 @@ def start_worker() -> None:
 
 
 def _start_with_value(set_up: Callable[[Any], None] | None, waiting_values: Any) -> None:
-    """Set up a worker process. ``waiting_values`` is the pool's queue of values."""
+    """Set up a worker process, and call ``set_up`` with the next value of the pool's queue ``waiting_values``."""
     start_worker()
     if set_up is not None:
         set_up(waiting_values.get())
@@ -105,7 +106,9 @@ def process_pool(
 ) -> Iterator[Pool | None]:
     """Yield a pool of ``worker_count`` processes, or None if the work has to run in this process.
 
-    Each process first calls ``set_up`` with one of ``worker_values``, which no other process gets.
+    None means that ``worker_count`` is at most 1, or that no process can start (:func:`prepare_processes`). Otherwise
+    each process first calls ``set_up`` with one of ``worker_values`` (one for each process), which no other process
+    gets.
     """
     if worker_count <= 1 or not prepare_processes():
         yield None
@@ -178,7 +181,10 @@ def convert_loader_errors() -> Iterator[None]:
 def in_threads(
     function: Callable[[Task], Result], tasks: Iterable[Task], threads: int, ahead: int | None = None
 ) -> Iterator[Result]:
-    """Run :func:`in_order` on threads of this process. ``ahead`` defaults to 4 tasks for each thread."""
+    """Yield ``function(task)`` for every task, in order (:func:`in_order`), on ``threads`` threads of this process.
+
+    ``ahead`` defaults to 4 tasks for each thread.
+    """
     if ahead is None:
         ahead = _TASKS_PER_THREAD * threads
     with concurrent.futures.ThreadPoolExecutor(threads) as pool:
@@ -196,6 +202,7 @@ class LastResult(Generic[Result]):
         self._last_call = threading.local()
 
     def __call__(self, *arguments: Any) -> Result:
+        """Return this thread's last result if its arguments are equal; otherwise call the function."""
         if getattr(self._last_call, "arguments", None) != arguments:
             self.cache_clear()  # before the call, because two opened models may not fit into memory
             self._last_call.result = self._function(*arguments)

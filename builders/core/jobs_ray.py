@@ -34,7 +34,9 @@ class RayEngine(Engine):
         self._connection = RayConnection(address, local_cpus=workers)
         self._ray = self._connection.ray
         cpu_count = max(1, int(self._ray.cluster_resources().get("CPU", 1)))
-        super().__init__(workers or cpu_count, self, workers or _TASKS_PER_CPU * cpu_count)
+        # With ``workers``, no task waits in the cluster, because Ray would run a waiting task on a free CPU.
+        most_submitted = workers or _TASKS_PER_CPU * cpu_count
+        super().__init__(workers or cpu_count, self, most_submitted)
         # Created only once, because Ray sends each remote function to the machines.
         make_remote = self._ray.remote(num_cpus=1, memory=TASK_BYTES, max_retries=RETRIES)
         self._remote_function = make_remote(_run_task)
@@ -47,6 +49,7 @@ class RayEngine(Engine):
         self._connection.__exit__(*error)
 
     def submit(self, function: Callable[[Task], Result], task: Task) -> _SubmittedTask:
+        """Run ``function(task)`` somewhere on the cluster."""
         return _SubmittedTask(self._ray, self._remote_function.remote(function, task, _installed_versions()))
 
 

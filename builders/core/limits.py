@@ -33,7 +33,7 @@ _FULL_DISK_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FULL_DISK_WORDS = re.compile(
     r"\d+ requested and \d+ written|file write failed|unexpected pos \d+ vs|max_temp_directory_size|write all bytes"
 )
-_thread_state = threading.local()  # the folders of the active `writing` blocks of each thread
+_thread_state = threading.local()  # the folders of the active convert_full_disk blocks of each thread
 
 
 def memory_limit() -> int | None:
@@ -115,7 +115,10 @@ def _free_bytes(folder: Path) -> int:
 
 
 def full_disk(error: BaseException) -> str:
-    """Return the system's message if a full disk or quota caused the error or one of its causes; otherwise empty."""
+    """Return the system's message (lower case) if a full disk or quota caused the error; otherwise empty.
+
+    The error may also be a library's, with the full disk among its causes or in its words.
+    """
     cause: BaseException | None = error
     while cause is not None:
         message = str(cause).lower()

@@ -241,6 +241,7 @@ class Option:
         return noun_by_type.get(self.value_type, self.value_type.__name__)
 
     def _expected_number(self) -> str:
+        """Describe the numbers that the option accepts. No option has a highest value without a lowest one."""
         noun = "a whole number" if self.value_type is int else "a number"
         number_range = self.marker(Between) or Between()
         if not math.isfinite(number_range.low):
@@ -251,7 +252,7 @@ class Option:
 
 
 def read_option(parameter: inspect.Parameter) -> Option:
-    """Read the option that a parameter declares by its annotation and its default."""
+    """Return the option that a verb's parameter declares by its annotation and its default."""
     annotation = parameter.annotation
     markers: list[Any] = []
     is_optional = False
@@ -352,7 +353,10 @@ def check_value(option: Option, value: Any, label: str) -> Any:
 
 
 def check_one_value(option: Option, value: Any, label: str) -> Any:
-    """Check a value, or one value of a list, as :func:`check_value` does."""
+    """Return a value, or one value of a list, in the form that the verb's body expects.
+
+    Raises :class:`UsageError`, in which ``label`` names the option.
+    """
     _expect_usable_text(option, value, label)
     # A value with a form of its own. True counts as an int in Python, but is no number here.
     parsed_form = option.marker(Parsed)
@@ -385,7 +389,10 @@ def check_one_value(option: Option, value: Any, label: str) -> Any:
 
 
 def from_text(option: Option, text: str, label: str) -> Any:
-    """Return the value that a word of the command line stands for, checked as :func:`check_value` does."""
+    """Return the value that ``text``, a word of the command line, stands for, checked as :func:`check_one_value` does.
+
+    Raises :class:`UsageError`, in which ``label`` names the option.
+    """
     parsed_form = option.marker(Parsed)
     if parsed_form:
         _expect_usable_text(option, text, label)
@@ -401,6 +408,7 @@ def from_text(option: Option, text: str, label: str) -> Any:
 
 
 def _parse_own_form(parsed_form: Parsed, value: Any, label: str) -> Any:
+    """Return the parsed value. Raises :class:`UsageError` with ``label`` (the option) and the expected form."""
     try:
         return parsed_form.parse(value)
     except ValueError as error:
@@ -426,6 +434,7 @@ def _as_type(value_type: type, value: Any) -> Any:
 
 
 def _finite_float(value: numbers.Real) -> float | None:
+    """Return a number as a float; None if it is infinite, NaN or too large."""
     try:
         number = float(value)
     except OverflowError:  # an integer beyond the largest float

@@ -57,7 +57,10 @@ def parse_words(spec: VerbSpec, words: Sequence[str]) -> dict[str, Any]:
 
 
 def _word_order_hint(options: Sequence[Option], given_arguments: Mapping[str, Any]) -> str:
-    """Explain a missing argument that an option with several values has probably taken. Return "" otherwise."""
+    """Explain a missing positional argument that an option with several values has probably taken; otherwise "".
+
+    ``given_arguments`` are by parameter name.
+    """
     missing_words = [option.flags[0] for option in options if option.positional and option.name not in given_arguments]
     for option in options:
         takes_all_words = option.is_list and not option.positional and Use.REPEATED not in option.markers
@@ -67,19 +70,26 @@ def _word_order_hint(options: Sequence[Option], given_arguments: Mapping[str, An
 
 
 def _convert_words(option: Option, collected: Any) -> Any:
-    """Convert the words that cyclopts collected for an option. A switch has True or False in place of words."""
+    """Convert ``collected``, the words of an option as cyclopts returns them, to the option's value.
+
+    A switch has True or False, and any other option the list of :func:`_texts_of_tokens`. A positional list has such a
+    list, of one word, for each of its words.
+    """
     flag = option.flags[0]
     if option.value_type is bool:
         return collected
     if not option.is_list:
         return from_text(option, collected[0], flag)
-    if option.positional:  # cyclopts passed each word to the converter on its own
+    if option.positional:
         collected = itertools.chain.from_iterable(collected)
     return tuple(from_text(option, text, flag) for text in collected)
 
 
 def _signature_holder(options: Sequence[Option], verb_help: VerbHelp, has_types: bool) -> Callable[..., Any]:
-    """Return a function whose signature tells cyclopts the options. The function itself is never called."""
+    """Return a function whose signature tells cyclopts the options. The function itself is never called.
+
+    ``verb_help`` is the docstring of the verb. ``has_types`` is that of :func:`verb_app`: True for completion.
+    """
     parameters = [_shell_parameter(option, option_help(option, verb_help), has_types) for option in options]
     # Python wants positional parameters first.
     parameters.sort(key=lambda parameter: parameter.kind)
@@ -92,7 +102,7 @@ def _signature_holder(options: Sequence[Option], verb_help: VerbHelp, has_types:
 
 
 def _shell_parameter(option: Option, help_line: str, has_types: bool) -> inspect.Parameter:
-    """Return the parameter that tells cyclopts about an option."""
+    """Return the parameter that tells cyclopts about an option: with its types for completion, without for parsing."""
     settings: dict[str, Any] = {"name": option.flags, "help": help_line}
     settings["negative"] = ""  # cyclopts would add --no- and --empty- forms
     if Use.WITH_NO in option.markers:
@@ -142,6 +152,7 @@ def _untyped(option: Option) -> Any:
 
 
 def _parameter_kind(option: Option) -> Any:
+    """Return the kind of the Python parameter that stands for an option: ``*values`` for a positional list."""
     if not option.positional:
         return inspect.Parameter.KEYWORD_ONLY
     if option.is_list:

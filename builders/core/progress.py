@@ -47,6 +47,7 @@ class Bar(tqdm):  # type: ignore[misc]
         reported_amount = 0
 
         def receive_share(share: float) -> None:
+            """Move the bar to ``share`` of the amount, unless it is there already."""
             nonlocal reported_amount
             # Never negative: a part of the task may report a smaller share than the part before.
             step = max(0, int(amount * share) - reported_amount)
@@ -80,6 +81,8 @@ class LogProgress(Bar):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         is_log_silent = log.hasHandlers() and not log.isEnabledFor(logging.INFO)
+        # tqdm decides when to call display(), which logs the text without a bar (ncols=0). tqdm itself writes nothing
+        # of use, so its file is a buffer.
         super().__init__(
             *args,
             **options,
@@ -114,9 +117,10 @@ def show_progress(
 ) -> Any:
     """Return a progress bar on stderr. Outside terminals and notebooks, the bar logs a line every 30 seconds.
 
-    ``done`` is the part of ``total`` that an interrupted call has finished. It does not count for the speed. Inside a
-    :func:`.quiet.quiet_call`, nothing is shown. Every step of the loop raises KeyboardInterrupt if a signal has asked
-    this process to stop.
+    ``label`` is shown before the bar, and ``unit`` behind the number of items. The bar yields ``items`` and moves with
+    each. Without items, the caller moves the bar by ``update``. ``done`` is the part of ``total`` that an interrupted
+    call has finished. It does not count for the speed. Inside a :func:`.quiet.quiet_call`, nothing is shown. Every step
+    of the loop raises KeyboardInterrupt if a signal has asked this process to stop.
     """
     options: dict[str, Any] = {"total": total, "unit": unit, "desc": label, "unit_scale": True, "initial": done}
     # A LogProgress of a quiet call logs nothing, but its steps still stop after a signal.

@@ -44,11 +44,12 @@ class RayConnection:
         self, address: str | None = None, *, local_cpus: int | None = None, code_folders: Sequence[Path] = ()
     ) -> None:
         self.ray = import_ray()
-        self._connected = not self.ray.is_initialized()
-        if self._connected:
+        self._is_own_connection = not self.ray.is_initialized()
+        if self._is_own_connection:
             self._connect(address or os.environ.get("RAY_ADDRESS"), local_cpus, code_folders)
 
     def _connect(self, address: str | None, local_cpus: int | None, code_folders: Sequence[Path]) -> None:
+        """Connect to the cluster at ``address``; None for a cluster of this machine. Raises :class:`InputError`."""
         sent_folders = [str(folder) for folder in (_BUILDERS_FOLDER, *code_folders)]
         settings: dict[str, Any] = {
             # Ray sends this program to the machines. Its dependencies must be installed on every machine.
@@ -68,7 +69,10 @@ class RayConnection:
             raise _no_answer(address, error) from None
 
     def _connect_here(self, local_cpus: int | None, settings: dict[str, Any]) -> None:
-        """Connect to a cluster that runs on this machine, else start one."""
+        """Connect to a cluster that runs on this machine, else start one with ``local_cpus`` CPUs (default: all).
+
+        ``settings`` are further arguments of ``ray.init``.
+        """
         try:
             self.ray.init("auto", **settings)
         except ConnectionError:
@@ -82,7 +86,7 @@ class RayConnection:
         return self
 
     def __exit__(self, *error: Any) -> None:
-        if self._connected:
+        if self._is_own_connection:
             self.ray.shutdown()
         self._stdout.__exit__(*error)
 
@@ -112,6 +116,7 @@ def check_ray(address: str | None) -> None:
 
 
 def _no_answer(address: str | None, error: Exception) -> InputError:
+    """Return the error for a cluster that cannot be reached, with the first line of the reason ``error``."""
     reason = (str(error) or type(error).__name__).splitlines()[0]
     return InputError(
         f"no Ray cluster answers at {address or 'this machine'} ({reason});"

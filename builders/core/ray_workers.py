@@ -99,7 +99,7 @@ def machine_resources(connection: RayConnection) -> list[tuple[int, int]]:
 
 
 def count_workers(machines: list[tuple[int, int]], share: WorkerShare) -> int:
-    """Return the number of workers that the machines have room for."""
+    """Return the number of workers with this share that ``machines`` (:func:`machine_resources`) have room for."""
     worker_count = 0
     for cpu_count, gpu_count in machines:
         room = cpu_count // share.cpus
@@ -146,7 +146,7 @@ class RayWorkers:
         self._lock = threading.Lock()
         self._actors: set[Any] = set()
         self._running_workers = 0
-        self._idle_since = time.monotonic()  # when the last worker was lost
+        self._idle_since = time.monotonic()  # when the pool was made, or a worker last ended
         self._has_warned_of_waiting = False
         self._other_processors: set[str] = set()
         make_remote = self._ray.remote(
@@ -165,6 +165,7 @@ class RayWorkers:
         return self
 
     def __exit__(self, *error: Any) -> None:
+        """End the workers at once, and the threads after a short wait. Tasks that are not finished are dropped."""
         self._closing.set()
         for _ in self._threads:
             self._entries.put((_LAST_NUMBER, None))
@@ -228,10 +229,11 @@ class RayWorkers:
                 self._end_worker(actor)
 
     def _run_next(self, actor: Any) -> bool:
-        """Run the next task. Return False if the worker is lost, or the pool is closed."""
+        """Run the next task on the worker ``actor``. Return False if the worker is lost, or the pool is closed."""
         number, pending_task = self._entries.get()
         if pending_task is None:
             return False
+        # A future can be set running only once, and not if it is cancelled.
         is_first_run = pending_task.losses == 0
         if is_first_run and not pending_task.future.set_running_or_notify_cancel():
             return True
@@ -272,6 +274,7 @@ class RayWorkers:
             _, pending_task = self._entries.get()
             if pending_task is None:
                 return
+            # The future of a task that was lost is running already. A cancelled future takes no error.
             if pending_task.losses or pending_task.future.set_running_or_notify_cancel():
                 pending_task.future.set_exception(error)
 

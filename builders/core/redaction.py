@@ -48,7 +48,10 @@ _registered_secrets: set[str] = set()  # secrets of this process that no environ
 
 
 def register_secret(secret: str) -> None:
-    """Hide a secret that does not come from an environment variable, for example the password of an option."""
+    """Let later calls hide a secret that no environment variable has, for example the password of an option.
+
+    Of an address (``scheme://...``), only the password and the secret parameters are hidden.
+    """
     if "://" in secret:
         _registered_secrets.update(_secrets_of_address(secret))
     else:
@@ -73,7 +76,7 @@ def redact(text: str) -> str:
 
 
 def hide_known(text: str) -> str:
-    """Return ``text`` with a mark in place of this process's own secrets only.
+    """Return ``text`` with a mark in place of this process's secrets (:func:`register_secret`, environment) only.
 
     Use this function for stored data, which :func:`redact` could change by mistake.
     """
@@ -143,12 +146,12 @@ def _secrets_of_address(address: str) -> Iterator[str]:
             yield unquote(password)
             yield f"{unquote(user)}:{unquote(password)}"
         for name, value in parse_qsl(parts.query):
-            if _SECRET_PARAMETER.fullmatch(f"?{name}="):
+            if _SECRET_PARAMETER.fullmatch(f"?{name}="):  # the pattern has the signs around a name
                 yield value
 
 
 def _hide_basic_credentials(match: re.Match[str]) -> str:
-    """Hide the credentials of basic authentication. Other words after "basic" stay."""
+    """Return a match of ``_BASIC_HEADER`` with a mark in place of the credentials. Other words after "basic" stay."""
     try:
         credentials = base64.b64decode(match[2], validate=True)
     except binascii.Error:

@@ -37,7 +37,7 @@ class ReplyLimits:
 
 
 def run_within(time_limit: float, function: Callable[[], Result]) -> Result:
-    """Return ``function()``. Raise TimeoutError if the call takes longer; its thread then goes on by itself.
+    """Return ``function()``. Raise TimeoutError after ``time_limit`` seconds; the call's thread then goes on by itself.
 
     A signal ends the wait at once. The thread does not delay the end of the process.
     """
@@ -70,6 +70,7 @@ def in_daemon_threads(
     is_stopped = threading.Event()
 
     def work_until_empty() -> None:
+        """Run waiting tasks until none is left, a task fails, or the caller stops."""
         while not is_stopped.is_set():
             try:
                 task_number, task = waiting_tasks.get_nowait()
@@ -111,8 +112,10 @@ def limit_replies(client: Any, limits: ReplyLimits) -> Any:
     send_unlimited = client.send
 
     def send_limited(request: Any, *, stream: bool = False, **options: Any) -> Any:
+        """Send a request, and read the answer within the time limit. With ``stream``, the caller reads the content."""
         # A compressed reply could be short, and endless when decompressed.
         request.headers["Accept-Encoding"] = "identity"
+        # A large request may take long to send, at the slowest speed.
         upload_bytes = int(request.headers.get("Content-Length") or 0)
         upload_seconds = upload_bytes / SLOWEST
 
@@ -129,6 +132,7 @@ def limit_replies(client: Any, limits: ReplyLimits) -> Any:
             raise http_library.ReadTimeout(_describe_timeout(limits), request=request) from None
 
     def limit_stream(response: Any) -> None:
+        """Limit the content of a response whose headers have come."""
         encoding = response.headers.get("Content-Encoding", "identity").strip()
         if encoding not in ("", "identity"):
             problem = "the reply is compressed, which was not requested"
@@ -148,12 +152,14 @@ def _limited_stream(response: Any, limits: ReplyLimits, http_library: Any) -> An
     """Return the byte stream of a response, which raises an error when the response exceeds the limits."""
     request = response.request
     stream = response.stream
+    # The hub's own answers are no downloads.
     url_path = request.url.path
     is_api_reply = url_path.startswith("/api/") or "/info/lfs/" in url_path
     has_declared_length = response.headers.get("Content-Length", "").isdecimal()
     is_download = limits.has_downloads and not is_api_reply and has_declared_length
 
     def read_limited() -> Iterator[bytes]:
+        """Yield the blocks of the stream while they keep within the limits."""
         start_time = window_start = time.monotonic()
         total_bytes = window_bytes = 0
         for block in stream:
@@ -161,7 +167,8 @@ def _limited_stream(response: Any, limits: ReplyLimits, http_library: Any) -> An
             now = time.monotonic()
             total_bytes += len(block)
             window_bytes += len(block)
-            # A download has no limit of size and time, but a slowest speed, which every window of time is checked for.
+            # A download has no limit of size and time. Every reply has a slowest speed, checked in each window of time.
+            # Where there are downloads, send_limited alone limits the time of the other replies.
             if not is_download and total_bytes > limits.size:
                 raise http_library.RequestError(f"the reply has over {limits.size:,} bytes", request=request)
             if not limits.has_downloads and now - start_time > limits.seconds:

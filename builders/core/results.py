@@ -63,6 +63,7 @@ class Table:
         return self.to_markdown()
 
     def _format_cell(self, column: str, value: Any) -> str:
+        """Return a cell of ``column`` as Markdown."""
         if value is None:  # an empty cell
             return ""
         # Other numbers, such as counts, are written as they are.
@@ -141,6 +142,7 @@ class Report:
         return self.to_markdown() if self.all_tables() else f"```text\n{self}\n```"
 
     def _tables_or_error(self) -> Sequence[Table]:
+        """Return the tables. Raises :class:`UsageError` if there is none."""
         tables = self.all_tables()
         if not tables:
             raise UsageError("this result has no table; expected the form text or json")

@@ -26,7 +26,7 @@ def draw_sample(ids: Iterable[str], size: int, seed: int | str) -> set[str]:
 
 
 def draw_in_order(ids: Iterable[str], size: int, seed: int | str) -> list[str]:
-    """Return the ids of :func:`draw_sample`. A smaller draw is the beginning of a larger draw."""
+    """Return the ids of :func:`draw_sample` by rising SHA-256. A smaller draw is the beginning of a larger draw."""
     id_by_digest = {}
     for item_id in ids:
         seeded_id = f"{seed}\n{item_id}".encode("utf-8", "surrogatepass")
@@ -36,7 +36,9 @@ def draw_in_order(ids: Iterable[str], size: int, seed: int | str) -> list[str]:
 
 
 def random_lots(ids: Iterable[str], seed: int, count: int) -> npt.NDArray[np.uint64]:
-    """Return a random number for each of ``count`` ids, shape (count,). Ids with the lowest numbers are drawn first.
+    """Return a random number for each of the ``count`` elements of ``ids``, in their order, shape (count,).
+
+    A caller that draws ids takes those with the lowest numbers.
 
     A number depends only on seed and id, as in :func:`draw_sample`. It has eight bytes, so millions fit in memory.
     """

@@ -17,7 +17,7 @@ def format_percent(fraction: float) -> str:
 
 
 def round_stat(value: float | None) -> float | None:
-    """Round to four decimals. Table 3 prints two."""
+    """Round to four decimals; None stays. Table 3 prints two."""
     return None if value is None else round(float(value), 4)
 
 
@@ -25,7 +25,7 @@ def align_rows(rows: Sequence[Sequence[str]], widths: Sequence[int] = (), left: 
     """Return the rows as lines. The first ``left`` columns are left-aligned. Further columns are right-aligned.
 
     ``widths`` are the columns' widths in characters, and the last width applies to all further columns. Without
-    ``widths``, a column is as wide as its widest cell.
+    ``widths``, a column is as wide as its widest cell. ``gap`` is the text between two columns.
     """
     # Without ``widths``, measure the columns.
     column_widths = list(widths)

@@ -45,7 +45,8 @@ def read_json(file_path: Path, value_type: type[T], remedy: str = "") -> T:
     """Read a JSON file as ``value_type``, a msgspec type. Fields that the type does not declare are ignored.
 
     Raises:
-        InputError: names the file, the line or field, and the expected content. The message ends with ``remedy``.
+        InputError: names the file, the line or field, and the expected content. For wrong content, the message ends
+            with ``remedy``.
         FileNotFoundError, NotADirectoryError: the file does not exist. The caller reports the missing file.
     """
     return json_of(_read_file(file_path), value_type, file_path, remedy=remedy)
@@ -62,6 +63,11 @@ def read_object(file_path: Path, value_type: type[Struct]) -> dict[str, Any]:
 
 
 def _read_file(file_path: Path) -> bytes:
+    """Return the bytes of a regular file.
+
+    Raises FileNotFoundError or NotADirectoryError for a missing file, and :class:`InputError` for one that cannot be
+    read.
+    """
     # Reading a pipe could block; reading a directory fails below.
     if kind_of(file_path) not in ("", "directory"):
         raise InputError("is a device or a pipe; expected a regular file", path=file_path)
@@ -75,15 +81,17 @@ def _read_file(file_path: Path) -> bytes:
 
 
 def json_of(content: bytes, value_type: type[T], file_path: Path | str, line: int | None = None, remedy: str = "") -> T:
-    """Decode the JSON of a file, or of one ``line`` of a file. Errors are those of :func:`read_json`.
+    """Decode the JSON of a file, or of the line number ``line`` of a file of JSON lines.
 
-    ``value_type`` is the msgspec type of the returned value.
+    ``value_type`` is the msgspec type of the returned value. Raises :class:`InputError` with the file, the line or
+    field, the expected content, and ``remedy`` at its end.
     """
     ending = _remedy_ending(remedy)
+    content = content.removeprefix(BOM)  # the positions in msgspec's messages do not count it either
     try:
         if not content.isascii():
             content.decode()  # msgspec does not validate the UTF-8 of ignored fields
-        return msgspec.json.decode(content.removeprefix(BOM), type=value_type)
+        return msgspec.json.decode(content, type=value_type)
     except msgspec.ValidationError as error:
         problem = _describe_json_fault(content, value_type, str(error))
         if line is not None and problem.endswith("found a JSON list"):
@@ -97,7 +105,10 @@ def json_of(content: bytes, value_type: type[T], file_path: Path | str, line: in
 
 
 def json_lines(file_path: Path, value_type: type[T], remedy: str = "") -> Iterator[tuple[int, T]]:
-    """Yield (line number, ``value_type``) of every line that is not blank. Gzipped files are decompressed."""
+    """Yield (line number, value of the type ``value_type``) of every line that is not blank.
+
+    Gzipped files are decompressed. Raises :class:`InputError` with the line, and ``remedy`` at its end.
+    """
     for number, line in raw_lines(file_path):
         if line.strip():
             yield number, json_of(line, value_type, file_path, number, remedy)
@@ -122,8 +133,8 @@ def convert_to(
     """Convert the result of a JSON or TOML reader to ``value_type``, a msgspec type with constraints.
 
     With ``from_text``, numbers and booleans may be strings. ``field`` is the field of the file that has ``content``
-    (default: the whole file). Raises :class:`InputError` with ``file_path``, the field, and the found and expected
-    values.
+    (default: the whole file). Raises :class:`InputError` with ``file_path``, the field, the found and expected values,
+    and ``remedy`` at its end.
     """
     try:
         return msgspec.convert(content, value_type, strict=not from_text)
@@ -137,9 +148,9 @@ def _remedy_ending(remedy: str) -> str:
 
 
 def _describe_json_fault(content: bytes, value_type: Any, msgspec_message: str) -> str:
-    """Describe the value of a JSON text for which msgspec printed ``msgspec_message``."""
+    """Describe the wrong value of a JSON text, for which msgspec printed ``msgspec_message``."""
     try:
-        values = msgspec.json.decode(content.removeprefix(BOM))
+        values = msgspec.json.decode(content)
     except (msgspec.MsgspecError, RecursionError):  # a number that is out of range, for example
         return _rewrite_message(msgspec_message, value_type, _message_keys(msgspec_message))
     return _describe_fault(values, value_type, msgspec_message)
@@ -148,7 +159,12 @@ def _describe_json_fault(content: bytes, value_type: Any, msgspec_message: str) 
 def _describe_fault(
     content: Any, value_type: Any, msgspec_message: str, *, strict: bool = True, field: str = ""
 ) -> str:
-    """Describe the wrong value of ``content``: the field with all keys, the expected value and the found value."""
+    """Describe the wrong value of ``content``: the field with all keys, the expected value and the found value.
+
+    ``content`` is decoded JSON or TOML that should have the type ``value_type``, or the value of the file's field
+    ``field``. Without ``strict``, numbers and booleans may be strings. If the wrong value cannot be found
+    in ``content``, the description has only what msgspec's message says.
+    """
     keys = _message_keys(msgspec_message)
     # The reader of JSON may check in another order than this conversion, and then the value is unknown.
     if _validation_message(content, value_type, strict) != msgspec_message:
@@ -163,9 +179,11 @@ def _describe_fault(
 def _follow_keys(
     keys: list[str], content: Any, value_type: Any, msgspec_message: str, strict: bool
 ) -> tuple[list[str], Any]:
-    """Return the names of ``keys``, with the keys of dictionaries, and the value that ``msgspec_message`` is about.
+    """Return (``keys`` with the true keys of dictionaries, the value that ``msgspec_message`` is about).
 
-    The name of a key of a dictionary begins with a dot or a bracket.
+    ``keys`` are those of :func:`_message_keys`. In the result, :data:`ANY_KEY` is replaced by the dictionary's true key
+    with a dot before it, or in brackets if the key is not plain: ``.dev``, ``['a b']``. By this first character,
+    :func:`_allowed_words` tells the key of a dictionary from the name of a field.
     """
     parents: list[tuple[Any, Any]] = []
     key_names: list[str] = []
@@ -198,8 +216,9 @@ def _validation_message(content: Any, value_type: Any, strict: bool) -> str:
 def _wrong_key(value: Any, parents: list[tuple[Any, Any]], value_type: Any, msgspec_message: str, strict: bool) -> Any:
     """Return the first key of ``value`` for which msgspec prints ``msgspec_message``, which names no key.
 
-    ``parents`` are the containers around ``value`` with their keys, from the outside in. The entries are validated in
-    order. So a bisection finds the smallest number of entries that have the fault.
+    ``value`` is a dictionary in a content that should have the type ``value_type``. ``parents`` are the containers
+    around ``value`` with their keys, from the outside in. The entries are validated in order. So a bisection finds the
+    smallest number of entries that have the fault.
     """
     if not isinstance(value, dict):
         raise TypeError("not a dictionary")
@@ -221,7 +240,7 @@ def _wrong_key(value: Any, parents: list[tuple[Any, Any]], value_type: Any, msgs
 
 
 def _describe_value(value: Any) -> str:
-    """Return a short text of a wrong value. Lists and objects are only named."""
+    """Return a wrong value as a short text for an error. Lists and objects are only named."""
     if isinstance(value, dict):
         return "an object"
     if isinstance(value, list):
@@ -332,7 +351,10 @@ def _line_at(content: bytes, position: int) -> int:
 
 
 def _message_keys(msgspec_message: str) -> list[str]:
-    """Return the field of msgspec's message as names, positions ``[3]`` and :data:`ANY_KEY`."""
+    """Return the keys that lead to the wrong value in msgspec's message: names, positions ``[3]`` and :data:`ANY_KEY`.
+
+    For example, the message "Expected `int`, got `str` - at `$.splits[...][3]`" has the keys splits, [...] and [3].
+    """
     field_match = _FIELD.search(msgspec_message)
     if not field_match:
         return []
@@ -344,10 +366,13 @@ def _rewrite_message(
 ) -> str:
     """Rewrite msgspec's message: the field comes first, and the allowed names or values are listed.
 
-    ``keys`` are those of :func:`_message_keys`, with the true keys of dictionaries if they are known. ``found_value``
-    is empty if the value is unknown.
+    ``keys`` lead to the wrong value. They are those of :func:`_message_keys`, or those of :func:`_follow_keys`, in
+    which the true key of a dictionary begins with a dot or a bracket. ``found_value`` is empty if the value is unknown.
+    ``field`` is the field of the file that holds the converted value, so it comes before the keys; it is empty if the
+    whole file is converted.
     """
     problem = _rewrite_problem(msgspec_message, value_type, keys, found_value)
+    # Without the dots of dictionaries' keys, because all parts are joined by dots, except those in brackets.
     parts = [key.removeprefix(".") for key in keys]
     if field:
         parts.insert(0, field)
@@ -356,7 +381,7 @@ def _rewrite_message(
 
 
 def _rewrite_problem(msgspec_message: str, value_type: Any, keys: list[str], found_value: str) -> str:
-    """Rewrite msgspec's message without its field."""
+    """Rewrite msgspec's message without its field. The parameters are those of :func:`_rewrite_message`."""
     plain_message = _FIELD.sub("", msgspec_message)
     expectation, _, found_type = plain_message.partition(", got ")
     found_suffix = f", found {found_value}" if found_value else ""
@@ -397,7 +422,10 @@ def _rewrite_problem(msgspec_message: str, value_type: Any, keys: list[str], fou
 
 
 def _allowed_words(value_type: Any, keys: list[str]) -> str:
-    """Return the names of an object's fields, or the values of a choice, at ``keys`` in a type; "" for other types."""
+    """Return the names of an object's fields, or the values of a choice, at ``keys`` in a type; "" for other types.
+
+    A key that begins with a dot or a bracket is one of a dictionary or a list (:func:`_follow_keys`).
+    """
     current_type: Any = inspect.type_info(value_type)
     for key in keys:
         if isinstance(current_type, inspect.StructType) and not key.startswith(("[", ".")):

@@ -66,7 +66,7 @@ class VerbSpec:
         """Return the words of the command line that stand for a call with these arguments.
 
         Paths and numbers become text. Arguments without an option come first, because an option with several values
-        would take them.
+        would take them. Raises KeyError for a missing argument without a default.
 
         Args:
             arguments: the arguments of the call, by name.
@@ -102,7 +102,7 @@ class VerbSpec:
 def verb(
     formats: Sequence[str] = (), default_format: str = "text", *, resumes: bool = False
 ) -> Callable[[Callable[Params, Result]], Callable[Params, Result]]:
-    """Make a function a verb, whose arguments are checked at every call.
+    """Return a decorator that makes a function a verb, whose arguments are checked at every call.
 
     Values are not converted, except that a path may be a str, an int may stand for a float, and numbers may be NumPy's.
     A call from Python may also have ``quiet=True``, which is ``--quiet`` on the command line. The function raises
@@ -164,10 +164,11 @@ def check_arguments(
     kwargs: Mapping[str, Any],
     further_names: Collection[str] = (),
 ) -> tuple[bool, inspect.BoundArguments]:
-    """Return (the value of ``quiet``, the checked arguments of a call from Python).
+    """Return (the value of ``quiet``, the checked arguments of a call from Python with ``args`` and ``kwargs``).
 
-    ``further_names`` are options that the function accepts without a check, because it passes them to a verb. Raises
-    :class:`UsageError` for an unknown option, a missing argument or a wrong value.
+    ``options`` are the function's parameters by name, and ``signature`` is its signature. ``further_names`` are options
+    that the function accepts without a check, because it passes them to a verb. Raises :class:`UsageError` for an
+    unknown option, a missing argument or a wrong value.
     """
     # Take ``quiet`` out, because the function itself has no such parameter.
     call_options = dict(kwargs)
@@ -242,7 +243,10 @@ def load_function(target: str) -> Callable[..., Any]:
 
 
 def load_named_function(name: str, verbs: Mapping[str, str]) -> Callable[..., Any]:
-    """Import the function of a verb, or of a step, by the function's name. ``verbs`` are a program's verbs."""
+    """Import the function of a verb, or of a step, by the function's name.
+
+    ``verbs`` has the target of each verb of a program: "module:function", or a package with ``STEPS``.
+    """
     targets = list(verbs.values())
     # The target of a verb with steps is a package.
     package_names = [target for target in targets if ":" not in target]

@@ -81,7 +81,7 @@ class _CharacterClasses(dict[int, str]):
 
 
 def _class_of(character: str) -> str:
-    """Return the class of a character, which is one character that ``_RUN`` matches."""
+    """Return the class of a character, which is a letter or sign: the comment before ``_RUN`` lists the classes."""
     category = unicodedata.category(character)
     is_digit = category == "Nd"
     if character == ".":
@@ -107,7 +107,10 @@ _CHARACTER_CLASSES = _CharacterClasses()
 
 
 def plain_text(text: str) -> str | None:
-    """Return a text of the kind ``rest`` with its words as in NFKC; None if the text must be split into runs."""
+    """Return the text if it is a single run of the kind ``rest`` and its words are as in NFKC; otherwise None.
+
+    An ellipsis is replaced by its NFKC form. For None, the text must be normalised and split by :func:`text_runs`.
+    """
     text = text.replace(_ELLIPSIS, "...")
     return None if _NEEDS_CARE.search(text) else text
 
@@ -159,6 +162,7 @@ def word_tokens(text: str, cut: Callable[[str], list[str]] = split_words) -> lis
 
 
 def _segment(text: str, cut: Callable[[str], list[str]]) -> list[str]:
+    """Return the words of ``cut`` in lower case, without words that have neither a letter nor a digit."""
     # Nearly all words have only letters and digits. Testing the whole word first is faster.
     return [word for word in map(str.lower, cut(text)) if word.isalnum() or any(map(str.isalnum, word))]
 
@@ -166,13 +170,14 @@ def _segment(text: str, cut: Callable[[str], list[str]]) -> list[str]:
 def word_parts(text: str) -> list[WordPart]:
     """Return the parts of a text with the words of :func:`word_tokens`. The joined parts equal the text.
 
-    A word of ``text`` may be written in another way, for example in full-width letters.
+    A part may be written in another way than its word, for example in full-width letters. A letter of a script without
+    spaces belongs to two words, because these words are pairs of letters.
     """
     parts: list[WordPart] = []
     original_ends = normalised_ends(text)
     part_start = 0
     normalised_position = 0
-    waiting_words: list[str] = []  # words whose part ends within a character, such as 株 in ㈱
+    waiting_words: list[str] = []  # words of the next part: those that end within a character wait, such as 株 in ㈱
     for piece, piece_words in _normalised_parts(text):
         normalised_position += len(piece)
         waiting_words += piece_words
@@ -204,7 +209,7 @@ def normalised_ends(text: str) -> list[int | None]:
     """Return, for each position in the NFKC form of the text, the position in the text.
 
     A position is the number of characters before it. None means that the position is within a character of the text,
-    or within characters that NFKC composes. For example, the text 1㈱2 is 1(株)2 in NFKC, and its ends are 0, 1, None,
+    or within characters that NFKC composes. For example, the text 1㈱2 is 1(株)2 in NFKC, and the result is 0, 1, None,
     None, 2, 3.
     """
     normalised = unicodedata.normalize("NFKC", text)

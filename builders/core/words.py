@@ -78,6 +78,7 @@ def _not_installed(segmenter: str) -> InputError:
 
 
 def _load_jieba() -> Callable[[str], list[str]]:
+    """Import jieba, load its dictionary without messages and without its cache, and return its function."""
     # The filters of warnings belong to the whole process.
     with _IMPORT_LOCK, warnings.catch_warnings():
         # jieba 0.42.1 has invalid escapes and imports pkg_resources.
@@ -91,10 +92,11 @@ def _load_jieba() -> Callable[[str], list[str]]:
 
 
 def _load_rjieba() -> Callable[[str], list[str]]:
+    """Return the function of rjieba, corrected by :func:`cut_as_jieba`."""
     import rjieba
 
     cut_text: Callable[[str], list[str]] = rjieba.cut
-    # Words with signs: AT&T, c#, C#, c++, C++
+    # True for a word of the dictionary. Those with signs are AT&T, c#, C#, c++ and C++.
     in_dictionary: Callable[[str], bool] = rjieba.has_word
     return cut_as_jieba(cut_text, in_dictionary)
 
@@ -115,6 +117,7 @@ def cut_as_jieba(
         latin_run = ""  # jieba cuts adjacent Latin words as a single run
         for word in _cut_around_rare(text, cut_text):
             is_latin = word.isascii() and word[0] in _LATIN
+            # A longer word of the dictionary, such as C++, ends the run, because jieba does not cut the word either.
             if is_latin and not (len(word) > 1 and in_dictionary(word)):
                 latin_run += word
                 continue

@@ -23,6 +23,7 @@ class WorkerProcess(LokyProcess):  # type: ignore[misc]
     """A worker process. Ctrl-C does not reach the process until :func:`.jobs.start_worker` ignores Ctrl-C."""
 
     def start(self) -> None:
+        """Start the process with Ctrl-C blocked."""
         # These helper processes must start now, because their start would end the block of Ctrl-C.
         loky_tracker.ensure_running()
         resource_tracker.ensure_running()
@@ -77,6 +78,7 @@ class WorkerPool(ProcessPoolExecutor):
             worker.terminate()
 
     def submit(self, function: Callable[..., Result], /, *arguments: Any, **options: Any) -> Future[Result]:
+        """Submit a call to a worker. Raise BrokenProcessPool if a worker was killed, on every version of Python."""
         try:
             return super().submit(function, *arguments, **options)
         # Python 3.11 was just closing the pool, because a worker was killed. The start of another worker then finds a

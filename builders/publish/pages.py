@@ -31,7 +31,11 @@ _BATCH_ROWS = 64  # few, because usually the first row is the example
 
 
 def example_block(release: Release, configs: Configs) -> str:
-    """Return the first joined row with a positive passage as JSON in a code block. Texts and lists are shortened."""
+    """Return the first joined row with a positive passage as JSON in a code block. Texts and lists are shortened.
+
+    A release without joined rows gives a row of its first config. "" if the release has no such row. ``configs`` has
+    the shards of each split of each config.
+    """
     config = shown_config(configs)
     split = next(iter(configs[config]))
     example_row = _first_row(release, config, split)
@@ -54,6 +58,7 @@ def _first_row(release: Release, config: str, split: str) -> dict[str, Any] | No
 
 
 def _escape_control(character: str) -> str:
+    """Return a character, or its JSON escape if it cannot be printed. A line end stays."""
     if character == "\n" or character.isprintable():
         return character
     return json.dumps(character)[1:-1]  # the escape, without the quotes
@@ -94,9 +99,9 @@ def scores_table(release: Release, builds: Collection[Build], score_files: dict[
 
     ``score_files`` maps a part (``dev``, ``cmedqa_test``) to a file for :func:`read_scores`. Raises
     :class:`InputError` if the release lacks the part, or if a run was measured on another number of queries than the
-    part has.
+    part has (except for a translated or perturbed set). The result is "" if there are no scores.
     """
-    # The measured runs come first, then the paper's systems.
+    # Rows of (system, part, scores in percent, source): the measured runs come first, then the paper's systems.
     rows: list[tuple[str, str, list[float], str]] = []
     for part_name, scores_path in score_files.items():
         rows += _measured_rows(release, part_name, scores_path)
@@ -113,7 +118,10 @@ def scores_table(release: Release, builds: Collection[Build], score_files: dict[
 
 
 def _measured_rows(release: Release, part_name: str, scores_path: Path) -> Iterator[tuple[str, str, list[float], str]]:
-    """Yield (system, part, scores in percent, source) for the runs in a file of scores."""
+    """Yield (system, part, scores in percent, source) for the runs in a file of scores.
+
+    ``part_name`` is the part on which the runs were measured. Errors are those of :func:`scores_table`.
+    """
     parts = {part_id(set_name, split): (set_name, split) for set_name, split in parts_of(set(release.splits()))}
     if part_name not in parts:
         judged_parts = ", ".join(parts) or "no judged dev or test split"
@@ -122,7 +130,7 @@ def _measured_rows(release: Release, part_name: str, scores_path: Path) -> Itera
     configs = SETS[set_name]
     query_count = len(labelled_queries(release.table(configs.qrels, split)))
     for run in read_scores(scores_path):
-        # A translated or perturbed set may lack some queries.
+        # A set with original_column is translated or perturbed, and a run may lack some of its queries.
         if not configs.original_column and run.queries != query_count:
             problem = f"{run.run} was measured on {run.queries:,} queries; {part_name} has {query_count:,}"
             raise InputError(problem, path=scores_path)
@@ -133,7 +141,9 @@ def _measured_rows(release: Release, part_name: str, scores_path: Path) -> Itera
 def eval_yaml(configs: Configs, is_reading: bool, framework: str = "") -> str:
     """Return the content of ``eval.yaml``; empty for a release without a judged dev or test split.
 
-    ``framework`` is a value of ``evaluation_framework`` that the hub knows, or empty to omit the key.
+    ``configs`` has the shards of each split of each config. ``is_reading`` is True for a release from a reading
+    comprehension set. ``framework`` is a value of ``evaluation_framework`` that the hub knows, or empty to omit the
+    key.
     """
     all_splits: set[tuple[str, str]] = set()
     for config, files_by_split in configs.items():

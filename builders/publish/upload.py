@@ -89,12 +89,13 @@ def stage_files(
     """Prepare the published files. Return {path in the repository: (file, SHA-256)}.
 
     Data files are published from the release. Cards, histograms, eval.yaml, the manifest and a copy of stats.json are
-    written to the folder ``work``. A download of all published files is again a release.
+    written to the folder ``work``. A download of all published files is again a release. ``figures`` are those of
+    :func:`.run_check`. The other arguments are options of `publish`.
     """
     builds = release.manifest.builds
     release_stats = read_stats(release.path)
     stats = {**release_stats, **figures.stats}
-    # The data files. Earlier cards and histograms of the release are made again.
+    # The data files. Cards, and files that an earlier `publish` wrote, are made again.
     data_entries = []
     for entry in release.manifest.files:
         if entry.path not in (CARD, STATS) and not is_published(entry.path):

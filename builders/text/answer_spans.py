@@ -23,7 +23,8 @@ def contain_answer(
 ) -> list[list[bool]]:
     """Return for each question and each of its ``texts``: True if the text contains one of the question's ``answers``.
 
-    ``options`` has the unit, the threshold and the segmenter of span-F1.
+    ``texts`` and ``answers`` have a list for each question, in the same order. ``options`` has the unit, the threshold
+    and the segmenter of span-F1.
     """
     from builders.text.span_f1 import QuestionTokens, char_ids, label_questions, word_ids
 
@@ -38,6 +39,7 @@ def contain_answer(
     tokens_by_text = dict(zip(distinct_texts, np.split(token_ids, text_ends[:-1]), strict=False))
 
     def concatenate(text_groups: Sequence[Sequence[str]]) -> "Flat":
+        """Return the tokens of all texts of all groups, one after the other, and the end of each text."""
         text_tokens = [tokens_by_text[text] for text in chain.from_iterable(text_groups)]
         no_tokens = token_ids[:0]  # gives the type if there is no text
         ends = np.cumsum([len(tokens) for tokens in text_tokens], dtype=np.int64)

@@ -67,7 +67,8 @@ def normalise_text(text: str) -> str:
 def adds_meaning(first_text: str, second_text: str) -> bool:
     """True if the longer of two short texts has all letters of the shorter text, in order, and a new letter.
 
-    Fillers are not new letters. 孕妇不能吃什么 and 孕妇不能吃什么肉 share most n-grams, but ask different questions.
+    The texts are normalised (:func:`normalise_text`). If one is longer than ``_SHORT``, the result is False. Fillers
+    are not new letters. 孕妇不能吃什么 and 孕妇不能吃什么肉 share most n-grams, but ask different questions.
 
     The rule favours precision. At a Jaccard similarity of 0.8, the rule skips 94 labelled pairs of LCQMC (68 ask the
     same), 10 of ATEC (8) and 30 of cMedQQ (30).
@@ -125,7 +126,7 @@ class LikeTexts:
             self._ids_by_text[text].append(text_id)
             self._ids_by_letters[normalise_text(text)].append(text_id)
         self._ids_by_letters.pop("", None)  # texts of only punctuation must not match each other
-        self._distinct = list(self._ids_by_letters)
+        self._distinct = list(self._ids_by_letters)  # a text's place here is its number in the MinHash index
         if "n-gram" in ways:
             from rensa import RMinHashLSH
 
@@ -157,7 +158,10 @@ class LikeTexts:
             yield list(likes.values())
 
     def _find_near(self, letters: str, candidates: Iterable[int]) -> Iterator[LikeText]:
-        """Yield the candidates whose n-grams match, the most similar first."""
+        """Yield the candidates whose n-grams match, the most similar first.
+
+        ``letters`` is the normalised text, and ``candidates`` are numbers of the MinHash index.
+        """
         text_ngrams = set(character_ngrams(letters, self._ngram_length))
         ranked: list[tuple[float, str]] = []
         for candidate_letters in {self._distinct[candidate] for candidate in candidates}:
@@ -171,6 +175,7 @@ class LikeTexts:
                     yield LikeText(text_id, "n-gram", -negative_similarity)
 
     def _minhashes(self, texts: Iterable[str]) -> list[RMinHash]:
+        """Return the MinHash of the n-grams of each normalised text."""
         from rensa import RMinHash
 
         ngram_lists = [character_ngrams(text, self._ngram_length) for text in texts]
@@ -212,7 +217,10 @@ def read_scores(runs: Iterable[Run], threshold: float = THRESHOLD) -> Scores:
 
 
 def with_scores(likes: Sequence[LikeText], scored: Iterable[LikeText]) -> list[LikeText]:
-    """Return the matches of a question: ``likes``, then the matches in ``scored`` that ``likes`` lacks."""
+    """Return the matches of a question: ``likes`` (of :meth:`LikeTexts.find`), then the other matches in ``scored``.
+
+    ``scored`` are the question's matches by a model's scores (:func:`read_scores`).
+    """
     matched_ids = {like.id for like in likes}
     return list(likes) + [like for like in scored if like.id not in matched_ids]
 
@@ -249,8 +257,8 @@ class LikenessRule:
 class TestedQuestions(NamedTuple):
     """Development and test questions to compare with other questions, and the rule of the comparison.
 
-    ``texts_by_split`` maps a split to its questions (id -> text). ``options`` are written to the manifest and the
-    report.
+    ``texts_by_split`` maps a split to its questions (id -> text). ``options`` are the splits and the rule as JSON, for
+    the manifest and the report. ``scores`` are those of the rule's runs (:func:`read_scores`).
     """
 
     release: Release

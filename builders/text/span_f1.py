@@ -24,7 +24,7 @@ Flat = tuple[Tokens, Ends]  # concatenated token ids of many texts, and the end 
 
 
 def token_f1(span: Sequence[object], answer: Sequence[object]) -> Fraction:
-    """Return F1 of two token lists: twice the number of shared tokens, divided by the sum of both lengths."""
+    """Return F1 of the tokens of a span and an answer: twice the shared tokens, divided by the sum of both lengths."""
     shared_tokens = Counter(span) & Counter(answer)
     if not shared_tokens:
         return Fraction(0)
@@ -53,7 +53,10 @@ def char_ids(texts: Sequence[str]) -> Flat:
 
 
 def word_ids(paragraphs: Sequence[Sequence[str]], answers: Sequence[Sequence[str]]) -> tuple[Flat, Flat]:
-    """Return the words of the paragraphs and of the answers as tokens. Equal words get equal tokens in both."""
+    """Return the words of the paragraphs and of the answers as tokens. Equal words get equal tokens in both.
+
+    ``paragraphs`` and ``answers`` have a list of words for each text.
+    """
     # The index of a word in Arrow's dictionary of distinct words is its token.
     all_words = pa.array(chain.from_iterable(chain(paragraphs, answers)), pa.string())
     word_numbers = all_words.dictionary_encode().indices.to_numpy()
@@ -108,7 +111,7 @@ def label_questions(
 
 
 def _label_best(questions: QuestionTokens, threshold: Fraction, token_numbers: Tokens) -> npt.NDArray[np.bool_]:
-    """Label the paragraphs of ``match="best"``."""
+    """Return the labels of :func:`label_questions` for ``match="best"``. ``token_numbers`` is its scratch space."""
     paragraphs = np.split(questions.ids, questions.ends[:-1])
     answers = np.split(questions.answers, questions.answer_ends[:-1])
     labels = np.zeros(questions.ends.size, np.bool_)

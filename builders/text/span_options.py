@@ -17,7 +17,16 @@ THRESHOLD = Fraction(1, 2)  # threshold of span-F1 (Section 2.2.2, Algorithm 1)
 
 @dataclass(frozen=True)
 class SpanOptions:
-    """The settings that change the bytes of a release."""
+    """The settings of passages and labels that change the bytes of a release.
+
+    Attributes:
+        unit: tokens of span-F1, ``word`` or ``char``.
+        threshold: least span-F1 of a positive passage.
+        match: ``threshold``, or ``best`` for v2 of the paper (:func:`.span_f1.label_questions`).
+        min_chars: characters of a full passage.
+        segmenter: segmenter of texts without word lists.
+        whole_documents: True if each document is one passage; ``min_chars`` then has no effect.
+    """
 
     unit: str = "word"
     threshold: Fraction = THRESHOLD
@@ -28,7 +37,8 @@ class SpanOptions:
 
     @property
     def passage_chars(self) -> int:
-        """The number of characters from which a passage is full. No document has enough for a whole document."""
+        """The number of characters from which a passage is full, so that the next paragraph begins another passage."""
+        # With whole documents, no passage is ever full, so each document becomes one passage.
         return sys.maxsize if self.whole_documents else self.min_chars
 
     def rule_as_json(self) -> dict[str, str]:
@@ -49,7 +59,10 @@ class SpanOptions:
 
 
 def raw_path(text: str | Path) -> Path:
-    """Return a path of raw rows. Outside a checkout, ``builders/sample`` is the package's sample."""
+    """Return the value of an option for raw rows. Outside a checkout, ``builders/sample`` is the package's sample.
+
+    Raises ValueError with the expected form for a text that is no path.
+    """
     if not str(text) or "\0" in str(text):
         raise ValueError("a path")
     raw_rows = Path(text)

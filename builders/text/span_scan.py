@@ -32,7 +32,11 @@ _GROUP = 8  # tokens
 
 @compiled
 def _number_tokens(answer, token_numbers):  # type: ignore[no-untyped-def]
-    """Number an answer's distinct tokens from 1 in ``token_numbers``. Return each token's frequency in the answer."""
+    """Number an answer's distinct tokens from 1 in ``token_numbers``. Return each token's frequency in the answer.
+
+    ``token_numbers[token]`` is 0 before the call, and stays 0 for other tokens. The frequencies are in the order of the
+    numbers.
+    """
     frequencies = np.zeros(answer.size, np.int64)
     distinct_count = 0
     for token in answer:
@@ -61,7 +65,10 @@ def _find_matches(paragraph, token_numbers):  # type: ignore[no-untyped-def]
 
 @compiled
 def best_f1(paragraph, answer, token_numbers):  # type: ignore[no-untyped-def]
-    """Return the largest F1 (numerator, denominator) of any span. ``token_numbers`` is that of :func:`any_reaches`."""
+    """Return the largest F1 of any span of the paragraph with the answer, as (numerator, denominator).
+
+    ``token_numbers`` is a scratch array with an entry for each possible token, zero before and after the call.
+    """
     frequencies = _number_tokens(answer, token_numbers)
     positions, numbers = _find_matches(paragraph, token_numbers)
     for token in answer:
@@ -87,7 +94,11 @@ def best_f1(paragraph, answer, token_numbers):  # type: ignore[no-untyped-def]
 
 @compiled
 def _run_reaches(positions, numbers, required, frequencies, gain, cost):  # type: ignore[no-untyped-def]
-    """True if the score of a span of these matches reaches ``required``."""
+    """True if the score of a span of these matches reaches ``required``.
+
+    ``positions`` and ``numbers`` of the matches are those of :func:`_find_matches`, and ``frequencies`` those of
+    :func:`_number_tokens`.
+    """
     size = positions.size
     match_gain = gain - cost  # of a shared token, which also costs
     # overlap_to_end[k]: overlap of the span from match k to the last match.
@@ -140,6 +151,8 @@ def _run_reaches(positions, numbers, required, frequencies, gain, cost):  # type
 def _may_reach(paragraph, required, token_numbers, gain, cost):  # type: ignore[no-untyped-def]
     """False if a bound on the scores of all spans shows that no span reaches ``required``.
 
+    ``token_numbers`` has the numbers of the answer's tokens, and 0 for other tokens.
+
     The bound is Kadane's sum over groups of eight tokens. The sum counts every token that occurs in the answer, even
     beyond its frequency in the answer. In a span's first and last group, tokens without a match cost nothing.
     """
@@ -168,6 +181,8 @@ def _may_reach(paragraph, required, token_numbers, gain, cost):  # type: ignore[
 @compiled
 def _reaches(paragraph, required, token_numbers, frequencies, gain, cost):  # type: ignore[no-untyped-def]
     """True if the score of a span of the paragraph reaches ``required``.
+
+    ``token_numbers`` and ``frequencies`` of the answer's tokens are those of :func:`_number_tokens`.
 
     Kadane's sum bounds the score of every span, because it counts every token that occurs in the answer, even beyond
     the token's frequency in the answer. A span never gets worse by starting after the last zero of the sum. So only
@@ -201,30 +216,41 @@ def _reaches(paragraph, required, token_numbers, frequencies, gain, cost):  # ty
 
 
 @compiled
-def any_reaches(ids, ends, rows, answers, answer_ends, answer_rows, token_numbers, numerator, denominator):  # type: ignore[no-untyped-def]
+def any_reaches(  # type: ignore[no-untyped-def]
+    ids,
+    ends,
+    question_ends,
+    answers,
+    answer_ends,
+    answer_question_ends,
+    token_numbers,
+    numerator,
+    denominator,
+):
     """Run Algorithm 1: return True for each paragraph that reaches the threshold with an answer of its own question.
 
-    The first six arguments are the fields of :class:`.span_f1.QuestionTokens`. The threshold is numerator/denominator.
-    ``token_numbers`` is a scratch array with one entry for each distinct token. All entries are zero before and after
-    the call.
+    The first six arguments are the fields of :class:`.span_f1.QuestionTokens`: paragraph i has the tokens from
+    ``ends[i - 1]`` to ``ends[i]`` in ``ids``, and question k has the paragraphs from ``question_ends[k - 1]`` to
+    ``question_ends[k]``. The answers are stored in the same way. The threshold is numerator/denominator.
+    ``token_numbers`` is a scratch array with an entry for each possible token, zero before and after the call.
     """
     gain = 2 * denominator
     cost = numerator
     is_positive = np.zeros(ends.size, np.bool_)
     first = 0
     first_answer = 0
-    for row in range(rows.size):
-        for j in range(first_answer, answer_rows[row]):
+    for question in range(question_ends.size):
+        for j in range(first_answer, answer_question_ends[question]):
             answer_start = answer_ends[j - 1] if j else 0
             answer = answers[answer_start : answer_ends[j]]
             frequencies = _number_tokens(answer, token_numbers)
-            for i in range(first, rows[row]):
+            for i in range(first, question_ends[question]):
                 if not is_positive[i]:
                     paragraph_start = ends[i - 1] if i else 0
                     paragraph = ids[paragraph_start : ends[i]]
                     is_positive[i] = _reaches(paragraph, cost * answer.size, token_numbers, frequencies, gain, cost)
             for token in answer:
                 token_numbers[token] = 0
-        first = rows[row]
-        first_answer = answer_rows[row]
+        first = question_ends[question]
+        first_answer = answer_question_ends[question]
     return is_positive

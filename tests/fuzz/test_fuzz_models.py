@@ -19,7 +19,7 @@ from baselines.hub.paddle import read_config, read_parameter, read_vocabulary
 from baselines.hub.published_checkpoint import CheckpointManifest, PublishedFile
 from baselines.train import resume
 from builders.core.files import sha256_of
-from builders.core.hub import _earlier
+from builders.core.hub import _paths_in_manifest
 from builders.core.typed import read_json
 
 ABOUT: dict[str, Any] = {
@@ -104,7 +104,7 @@ def write_manifest(folder: Path) -> None:
 def read_listed_paths(folder: Path) -> Any:
     """Return the files that a repository's earlier manifest lists, which would be deleted there."""
     hub = SimpleNamespace(hf_hub_download=lambda *_, **__: folder / "manifest.json")
-    return _earlier(hub, "org/name", "model", "manifest.json", "dureader_retrieval checkpoint", "main")
+    return _paths_in_manifest(hub, "org/name", "model", "manifest.json", "dureader_retrieval checkpoint", "main")
 
 
 def are_listed_paths(paths: set[str], _: Any, folder: Path) -> bool:
@@ -181,7 +181,7 @@ READERS = [
         right=as_json("manifest.json"),
     ),
     Reader(
-        "builders.core.hub:_earlier",
+        "builders.core.hub:_paths_in_manifest",
         make=write_manifest,
         spoils={"manifest.json": JSON},
         read=read_listed_paths,

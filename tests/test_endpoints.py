@@ -376,6 +376,8 @@ WRONG_CALLS = {
     "http://h/v1 ": ["--dtype", "bf16"],
     "http://h/rerank": [],
     "http://h/v1/embeddings": ["--kind", "cross"],
+    "http://h/v2": ["--no-normalize"],
+    "http://h/v3": ["--tokenizers", "0"],
 }
 
 

@@ -91,7 +91,10 @@ class _Settings(Struct):
 
 
 def belongs_to_model(name: str) -> bool:
-    """True for files that load or describe the model. False for training states, scripts, pickles and hidden files."""
+    """True for files that load or describe the model. False for training states, scripts, pickles and hidden files.
+
+    ``name`` is the file's path relative to the checkpoint. The card and files with unsafe names are excluded, too.
+    """
     path = PurePosixPath(name)
     return (
         path.suffix in _SUFFIXES
@@ -239,7 +242,7 @@ def write_needs(folder: Path) -> None:
 
 
 def write_hashes(folder: Path) -> None:
-    """Add the SHA-256 of every file except the card to the ``training.json`` of a new checkpoint.
+    """Add the SHA-256 of every other file of the model to the ``training.json`` of a new checkpoint.
 
     All files also get the mode of a new file. Some libraries write weights that only their owner may read.
     """
@@ -254,12 +257,12 @@ def write_hashes(folder: Path) -> None:
 
 
 def checkpoint_hashes(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of every file but the card and ``training.json``, as a checkpoint's ``training.json`` says."""
+    """Return the SHA-256 of each file of the model by its name, as the checkpoint's ``training.json`` lists them."""
     return dict(read_json(folder / TRAINING, _Training).files)
 
 
 def check_hashes(folder: Path) -> None:
-    """Raise :class:`InputError` for the first file that differs from its SHA-256 in ``training.json``.
+    """Raise :class:`InputError` for the first file that is missing or differs from its SHA-256 in ``training.json``.
 
     Models of other projects, and checkpoints that are being written, have no hashes and are not checked.
     """
@@ -267,6 +270,7 @@ def check_hashes(folder: Path) -> None:
         return
     # Files without a hash are not checked, for example the card, which push replaces.
     for name, sha256 in read_json(folder / TRAINING, _Training).files.items():
+        # The record may come from a hub, so an unsafe name is not opened.
         if not belongs_to_model(name):
             raise InputError(f"files: lists {name}, which is no file of a checkpoint; {_AGAIN}", path=folder / TRAINING)
         if not (folder / name).is_file():
@@ -291,6 +295,8 @@ def open_checkpoint(path: Path) -> Checkpoint:
     if _read_settings(path, _LENGTHS).document_length not in (None, tokenizer.model_max_length):
         plain_length = tokenizer.model_max_length
     has_two_towers = (path / _ROUTER).is_file()
+    # `convert` writes dual- and cross-encoders of the official code with tokenizers that produce its inputs.
+    is_converted_model = bool(converted) and kind != "encoder"
     is_static = _is_static(path)
     prompts = _read_settings(path, SETTINGS).prompts
     return Checkpoint(
@@ -309,7 +315,7 @@ def open_checkpoint(path: Path) -> Checkpoint:
         outputs=len(_read_settings(path, "config.json").id2label),
         # TokenizersBackend is a class of transformers 5.
         transformers="5.0" if tokenizer.tokenizer_class == "TokenizersBackend" else "4.57",
-        reads_officially=recipe["model"].get("inputs") == "official" or bool(converted and kind != "encoder"),
+        reads_officially=is_converted_model or recipe["model"].get("inputs") == "official",
     )
 
 
@@ -359,7 +365,7 @@ def _read_settings(path: Path, name: str) -> _Settings:
 
 
 def _read_record(path: Path, name: str, fields: type[Struct]) -> dict[str, Any]:
-    """Return the content of a checkpoint's JSON file. The types of ``fields`` are checked."""
+    """Return the whole content of a checkpoint's JSON file. Only the fields that ``fields`` declares are checked."""
     try:
         return read_object(path / name, fields)
     except (FileNotFoundError, NotADirectoryError):

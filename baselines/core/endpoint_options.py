@@ -29,7 +29,7 @@ PassageInputType = Annotated[
 ]
 # Options that only share the work. Kept vectors are used whatever these options are.
 SHARING_OPTIONS = ("request_texts", "request_characters", "encoding_format")
-# Options of models on this machine, and the values that ask for nothing.
+# Options of models on this machine, and the values of options that are not given.
 _LOCAL_OPTIONS = (
     "family",
     "prompt_name",
@@ -46,7 +46,7 @@ _LOCAL_OPTIONS = (
     "dtype",
     "engine",
 )
-_UNSET = (None, "", False, "auto", "torch", "local")
+_UNSET = (None, "", "auto", "torch", "local")
 # Values of --kind for models behind an endpoint: by vectors, or by scores of pairs.
 ENDPOINT_KINDS = ("dense", "cross")
 _INPUT_TYPE = "input_type"
@@ -82,11 +82,11 @@ class EndpointOptions:
 def read_endpoint_options(arguments: Mapping[str, Any], default_kind: str = "dense") -> EndpointOptions | None:
     """Return the options of an endpoint in a verb's arguments, or None without ``endpoint``.
 
-    An address that ends in /rerank scores passages, and one that ends in /embeddings returns vectors. For other
-    addresses, ``kind`` decides, and then ``default_kind``.
+    ``arguments`` has the values of the verb's options by their names. An address that ends in /rerank scores passages,
+    and one that ends in /embeddings returns vectors. For other addresses, ``kind`` decides, and then ``default_kind``.
 
     Raises:
-        UsageError: the address is wrong, or an option would be ignored.
+        UsageError: the address is wrong, ``kind`` does not fit the address, or an option would be ignored.
     """
     from builders.core.api_service import check_address
     from builders.core.errors import UsageError
@@ -96,19 +96,23 @@ def read_endpoint_options(arguments: Mapping[str, Any], default_kind: str = "den
         return None
     check_address(address)
     for name in _LOCAL_OPTIONS:
-        if arguments.get(name) not in _UNSET:
+        value = arguments.get(name)
+        # False disables trust_remote_code, which is the default. For normalize, False is the option --no-normalize.
+        is_unset = value in _UNSET or (name == "trust_remote_code" and value is False)
+        if not is_unset:
             raise UsageError(
                 f"{name}: a model behind an endpoint has no such option; remove --{name.replace('_', '-')}"
             )
 
     # The kind.
     path = address.partition("?")[0].rstrip("/")
-    path_kind = {"rerank": "cross", "embeddings": "dense"}.get(path.rpartition("/")[2], "")
+    last_part = path.rpartition("/")[2]
+    path_kind = {"rerank": "cross", "embeddings": "dense"}.get(last_part, "")
     kind = arguments.get("kind") or path_kind or default_kind
     if kind not in ENDPOINT_KINDS:
         raise UsageError(f"kind: expected {' or '.join(ENDPOINT_KINDS)} with endpoint, found {kind!r}")
     if path_kind and kind != path_kind:
-        raise UsageError(f"kind: {kind} does not fit an address that ends in /{path.rpartition('/')[2]}")
+        raise UsageError(f"kind: {kind} does not fit an address that ends in /{last_part}")
 
     # Options of vectors.
     only_vectors = (
@@ -123,8 +127,18 @@ def read_endpoint_options(arguments: Mapping[str, Any], default_kind: str = "den
         for name in only_vectors:
             if arguments.get(name) is not None:
                 raise UsageError(f"{name}: a re-ranker behind an endpoint has no such option")
-    names = ("parallel", "request_texts", "request_characters", "query_model", "dimensions", "encoding_format")
-    values = {name: arguments[name] for name in (*names, "query_input_type", "passage_input_type") if name in arguments}
+    # A verb may lack some of the options. The record has the same defaults.
+    names = (
+        "parallel",
+        "request_texts",
+        "request_characters",
+        "query_model",
+        "dimensions",
+        "encoding_format",
+        "query_input_type",
+        "passage_input_type",
+    )
+    values = {name: arguments[name] for name in names if name in arguments}
     return EndpointOptions(address, kind, **values)
 
 

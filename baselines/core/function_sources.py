@@ -112,6 +112,7 @@ class _Fingerprint:
         return self._digests[value_id]
 
     def _describe_object(self, value: Any, label: str) -> bytes:
+        """Return the digest of a value that may refer to other values. The order in a set or mapping does not count."""
         value_type = type(value)
         if value_type in _SEQUENCES:
             return _digest(value_type.__name__, *[self.describe(element, label) for element in value])
@@ -140,10 +141,12 @@ class _Fingerprint:
         return self._describe_instance(value, label)
 
     def _describe_function(self, function: FunctionType) -> bytes:
+        """Return the digest of a Python function: its code, its module's file, and the values that the code uses."""
         installed_version = self._installed_version(function.__module__)
         if installed_version:
             return _digest("installed", function.__module__, function.__qualname__, installed_version)
         code_parts = list(_nested_code(function.__code__))
+        # A variable that the code itself assigns is a cache and is skipped.
         assigned_names = _names(code_parts, "STORE_GLOBAL", "STORE_DEREF")
         parts = [self._describe_code(function.__code__), self._describe_file(function.__module__)]
         parts.append(self.describe(function.__defaults__, "a default"))
@@ -171,9 +174,11 @@ class _Fingerprint:
         return _digest("function", *parts)
 
     def _describe_named(self, value: Any, name: str, code_parts: Iterable[CodeType]) -> bytes:
+        """Return the digest of the value of a variable that the code of a function reads by ``name``."""
         if isinstance(value, ModuleType):
-            attributes = {attribute for code in code_parts for attribute in code.co_names}
-            return self._describe_module(value, attributes)
+            # All global names and attributes in the code, because the bytecode does not say which are the module's.
+            names = {code_name for code in code_parts for code_name in code.co_names}
+            return self._describe_module(value, names)
         return self.describe(value, name)
 
     def _describe_code(self, code: CodeType) -> bytes:
@@ -189,21 +194,24 @@ class _Fingerprint:
         return _digest(code.co_code, repr(arguments), repr(names), code.co_exceptiontable, *constants)
 
     def _describe_constant(self, constant: Any) -> bytes:
-        """Return the digest of a constant. A tuple or set that the compiler shares between functions is no object."""
+        """Return the digest of a constant of compiled code: a plain value, or a tuple or set of constants."""
         if isinstance(constant, tuple):
             return _digest("tuple", *map(self._describe_constant, constant))
         if isinstance(constant, frozenset):
             return _digest("set", *sorted(map(self._describe_constant, constant)))
         return _digest(type(constant).__name__, repr(constant))
 
-    def _describe_module(self, module: ModuleType, attributes: Iterable[str]) -> bytes:
-        """Return the digest of a module. Of a user's module, these attributes are described, too."""
+    def _describe_module(self, module: ModuleType, names: Iterable[str]) -> bytes:
+        """Return the digest of a module. Of a user's module, the values of those ``names`` that it has count, too.
+
+        ``names`` are all names in the code of a function, also attributes of other objects.
+        """
         installed_version = self._installed_version(module.__name__)
         if installed_version:
             return _digest("module", module.__name__, installed_version)
         parts = [self._describe_file(module.__name__)]
         namespace = vars(module)
-        for name in sorted(set(attributes)):
+        for name in sorted(set(names)):
             if name in namespace:
                 parts.append(_digest(name, self.describe(namespace[name], f"{module.__name__}.{name}")))
         return _digest("module", module.__name__, *parts)
@@ -212,6 +220,7 @@ class _Fingerprint:
         return _module_file(module_name) if self._with_files else b""
 
     def _describe_class(self, described_class: type) -> bytes:
+        """Return the digest of a class: its bases, methods and other attributes, and its module's file."""
         installed_version = self._installed_version(described_class.__module__)
         if installed_version:
             return _digest("class", described_class.__module__, described_class.__qualname__, installed_version)
@@ -224,13 +233,14 @@ class _Fingerprint:
                 value = value.func
             if isinstance(value, property):
                 value = (value.fget, value.fset, value.fdel)
-            # Other values with such names are made by Python, for example __doc__ and __dict__.
+            # Functions like __init__ are the user's. Other values with such names are Python's, for example __doc__.
             is_made_by_python = name.startswith("__") or name == "_abc_impl" or isinstance(value, _DESCRIPTORS)
             if isinstance(value, FunctionType) or not is_made_by_python:
                 parts.append(_digest(name, self.describe(value, label)))
         return _digest("class", described_class.__qualname__, self._describe_file(described_class.__module__), *parts)
 
     def _describe_builtin(self, function: Any, label: str) -> bytes:
+        """Return the digest of a compiled function of a module, or of a compiled method bound to an object."""
         owner = function.__self__
         if owner is None or isinstance(owner, ModuleType):
             module_name = function.__module__ or "builtins"
@@ -238,9 +248,11 @@ class _Fingerprint:
         return _digest("builtin", function.__name__, self.describe(owner, label))
 
     def _describe_instance(self, instance: Any, label: str) -> bytes:
+        """Return the digest of an object of any other class, or raise :class:`UnknownSource`."""
         instance_class = type(instance)
         if self._has_plain_values(instance_class):
             values = dict(getattr(instance, "__dict__", {}))
+            # The attributes in __slots__.
             for base in instance_class.__mro__:
                 for name, descriptor in vars(base).items():
                     if isinstance(descriptor, MemberDescriptorType) and hasattr(instance, name):
@@ -259,7 +271,7 @@ class _Fingerprint:
         raise UnknownSource(f"{label} is {shown_value(instance)}, which cannot be described")
 
     def _has_plain_values(self, instance_class: type) -> bool:
-        """True if a class and its bases are the user's, so that the values of an instance are its attributes."""
+        """True if a class and its bases are the user's, so that an instance has no values besides its attributes."""
         return not any(
             self._installed_version(base.__module__) for base in instance_class.__mro__ if base not in _PLAIN_BASES
         )

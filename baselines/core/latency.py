@@ -29,7 +29,7 @@ class Latency:
 
     @classmethod
     def of_seconds(cls, seconds: Sequence[float]) -> "Latency":
-        """Return the percentiles of at least one time, in seconds."""
+        """Return the percentiles, in milliseconds, of the times ``seconds``, which are at least one."""
         milliseconds = 1_000 * np.asarray(seconds, np.float64)
         p50, p95, p99 = np.percentile(milliseconds, _PERCENTILES).tolist()
         return cls(p50, p95, p99, len(milliseconds))

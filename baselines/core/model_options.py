@@ -8,7 +8,7 @@ from builders.core.options import AtLeastOne, Between, Help, Needs, Parsed, Plac
 
 
 def model_name(value: str | os.PathLike[str]) -> str:
-    """Return a name on the hub, or the path of a model's folder, as text."""
+    """Return a name on the hub, or the path of a model's folder, as text. Raises ValueError for an empty value."""
     name = os.fspath(value)
     if not name:
         raise ValueError("a name on the hub (ORG/NAME) or a folder")

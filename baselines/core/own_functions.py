@@ -51,6 +51,7 @@ def load_function(target: str, option: str) -> Callable[..., Any]:
 
 
 def _import_module(module_name: str, label: str) -> ModuleType:
+    """Import a user's module, also from the current folder. ``label`` begins the errors: the option and its value."""
     # The console script dureader-retrieval does not search the current folder, but python -m does.
     current_folder = os.getcwd()
     if not {"", current_folder}.intersection(sys.path):
@@ -59,7 +60,7 @@ def _import_module(module_name: str, label: str) -> ModuleType:
     try:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        # The module itself is missing, or a library that the module imports.
+        # error.name is the module or a package above it, or else a library that the module imports.
         is_module_missing = error.name is not None and f"{module_name}.".startswith(f"{error.name}.")
         if is_module_missing:
             raise InputError(f"{label}: no module {error.name!r} in the current folder or on PYTHONPATH") from error
@@ -70,7 +71,7 @@ def _import_module(module_name: str, label: str) -> ModuleType:
 
 def function_name(function: Callable[..., Any]) -> str:
     """Return a function's name as MODULE:FUNCTION, or that of the class of a callable object."""
-    # A method that a module offers as a function, for example jieba.lcut.
+    # A function of a module, or a method that a module offers as a function, for example jieba.lcut.
     module_name = getattr(function, "__module__", None) or ""
     short_name = getattr(function, "__name__", "")
     if getattr(sys.modules.get(module_name), short_name, None) == function:

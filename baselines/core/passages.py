@@ -122,6 +122,7 @@ class MappedStrings:
         reads, nearly the whole file.
         """
         descriptor = self._file.fileno()
+        # A string begins where the previous string ends. The end of row r is at r + 1, because the first entry is 0.
         byte_ranges = zip(self._ends[rows].tolist(), self._ends[rows + 1].tolist(), strict=True)
         # pread has no common position in the file, so threads do not disturb each other.
         return [os.pread(descriptor, end - begin, begin).decode() for begin, end in byte_ranges]
@@ -192,7 +193,8 @@ class CachedPassages:
         return ranks
 
     def expect(self, ids: Iterable[str], path: Path, line: int | None = None) -> None:
-        """Raise :class:`InputError` for the first unknown id. The error names ``path``, the file with the ids."""
+        """Raise :class:`InputError` for the first unknown id. The error names the ids' file ``path``, and ``line``."""
+        # Lists of the next ids, until a list is empty.
         id_iterator = iter(ids)
         id_batches = iter(lambda: list(itertools.islice(id_iterator, _IDS_PER_CHECK)), [])
         for id_batch in id_batches:
@@ -221,8 +223,9 @@ def open_passages(
 ) -> CachedPassages:
     """Open the passages of a config. The first call unpacks the passages into ``keep`` (default: the user's cache).
 
-    Any config with ``_id`` and ``text`` can be opened, for example to search queries as if they were passages. A second
-    process that needs the folder, for example another rank of a training, waits. Raises :class:`InputError` if the
+    Any config with ``_id`` and ``text`` can be opened, for example to search queries as if they were passages. Only a
+    config of queries has another ``split`` than ``corpus``. A second process that needs the folder, for example another
+    rank of a training, waits. Raises :class:`InputError` if the
     release lacks the config or the config has no rows.
     """
     description = config if split == "corpus" else f"{config}/{split}"
@@ -231,11 +234,13 @@ def open_passages(
         raise InputError(f"has no passages in {description!r}", path=release.path)
 
     def read_with_bar(bar: Any) -> Iterator[pa.Array]:
+        """Yield the texts in batches, and move the progress bar ``bar``."""
         for batch in release.batches(config, split, ["text"]):
             yield batch.column("text")
             bar.update(len(batch))
 
     def unpack(new_folder: Path) -> None:
+        """Write the files that :class:`CachedPassages` reads."""
         id_hashes = expect_ids_once(release, config, split)
         hash_order = np.argsort(id_hashes, kind="stable")
         id_hashes[hash_order].tofile(new_folder / "hashes")

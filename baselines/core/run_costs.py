@@ -84,7 +84,7 @@ class RunCosts:
         searched_seconds = sum(total.seconds for total in self.throughput.values())
         sample_ids = draw_in_order(queries, MEASURED_QUERIES, _SEED)
         sample = [queries[query_id] for query_id in sample_ids]
-        # The measured queries are no texts of the run.
+        # Reports of the repeated searches are dropped, because their queries are no texts of the run.
         token = _present_costs.set(None)
         try:
             self.query_seconds += time_queries(search, sample, _SHARE_OF_SEARCH * searched_seconds)
@@ -178,7 +178,10 @@ def preparing() -> Iterator[None]:
 
 
 def report_query(seconds: float, measured: str) -> None:
-    """Report the time of one query. ``measured`` says how, for people. See :func:`report_texts`."""
+    """Report the time of one query. ``measured`` is a phrase for people that says how the time was measured.
+
+    Outside of :func:`collect_costs`, nothing happens.
+    """
     costs = _present_costs.get()
     if costs is not None:
         costs.query_seconds.append(seconds)

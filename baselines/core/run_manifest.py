@@ -71,7 +71,10 @@ def describe_search(
 
 
 def tag_of(run_record: dict[str, Any]) -> str:
-    """Return the last column of a run's lines: the model's name and commit, and eight digits of the record's hash."""
+    """Return the last column of a run's lines: the model's name and commit, and eight digits of the record's hash.
+
+    ``run_record`` is from :func:`describe_run`, for a model with a name and a commit (None: no commit).
+    """
     model = run_record["model"]
     name = "_".join(str(model["name"]).split())  # a tag has no blanks
     if model["commit"]:

@@ -357,7 +357,7 @@ _SET_ORIGINS = {
 
 
 def _declare_sized(name: str) -> Declaration | None:
-    """Return the declaration of a sample with any size or bucket number; None for other names."""
+    """Return the declaration of a config with a size or number in its name, like sample-10K; None for other names."""
     for pattern, declaration in _SIZED_CONFIGS.items():
         match = re.fullmatch(pattern, name)
         if match:
@@ -413,8 +413,9 @@ _PUBLISHED_COUNTS = {_ARCHIVED["corpus"]["corpus"]: 8_096_668, _LABELLED["train"
 # datasets 3.x copies this file to a folder from which the package ``builders`` cannot be imported.
 _HERE = "" if importlib.util.find_spec("builders") else " (where the project is installed)"
 
-# The origin of configs that the archive lacks, by the first word of the config: "train" stands for train-similar,
-# because the archive has train. _SET_ORIGINS has the origins of the other sets, without _HERE.
+# The origin of configs that the archive lacks, by the first word of the config: "train" stands for train-similar and
+# "qrels" for qrels-before, because the archive has train and qrels. _SET_ORIGINS has the origins of the other sets,
+# without _HERE.
 _SIMILAR_ORIGIN = f"make it from a release by `python -m builders similar`{_HERE}"
 _ORIGINS = {
     "test": (
@@ -424,6 +425,10 @@ _ORIGINS = {
     "answers": (
         "add it to a release from raw DuReader 2.0: `python -m builders add answers --raw PATH --release DIR "
         f"--out DIR`{_HERE}"
+    ),
+    "original": (
+        "only a release that was made from a copy has it, if ids differed: `python -m builders official --copy "
+        f"DIR_OR_REPO --out DIR`{_HERE}"
     ),
     "train": _SIMILAR_ORIGIN,
     "duplicated": _SIMILAR_ORIGIN,
@@ -476,7 +481,10 @@ def _features(config_name: str) -> Any:
 
 
 def _add_all_queries(config_name: str, splits: dict[str, list[Any]]) -> dict[str, list[Any]]:
-    """Return the splits with their sources. In ``queries``, a split with all queries is added at the beginning."""
+    """Return the shards or members of each split. ``queries`` also gets a first split with those of all splits.
+
+    A single split is returned alone, because it has all queries already.
+    """
     if config_name != _ALL_QUERIES or len(splits) == 1:
         return splits
     all_sources = []
@@ -520,8 +528,10 @@ class ReleaseConfig(datasets.BuilderConfig):  # type: ignore[misc]
         """Return a content-dependent name for the cache folder, so that a changed release is prepared again.
 
         ``datasets`` calls this method first, so a wrong ``data_dir`` fails before any work. The name depends on the
-        manifest, and on the times of the shards: after an edit in place, a shard must be verified again. If the
-        archive's SHA-256 is unknown, this method downloads the archive.
+        directory, on the config's shards in the manifest, and on their times: after an edit in place, a shard must be
+        verified again. For the archive, the name depends on its SHA-256. If the SHA-256 is unknown, this method
+        downloads the archive. ``custom_features`` are the columns and types that the caller selects; they also change
+        the name. ``config_kwargs`` is not used.
         """
         _declaration(self.name)  # datasets invents a config "default" if the user names no config
         if self.data_files:
@@ -577,7 +587,7 @@ class DureaderRetrieval(datasets.ArrowBasedBuilder):  # type: ignore[misc]
     )
 
     def _info(self) -> datasets.DatasetInfo:
-        splits = None
+        splits = None  # the number of rows in the archive is unknown until it is read
         if self.config.data_dir:
             splits = datasets.SplitDict(dataset_name=self.dataset_name)
             for split, shards in self.config.sources.items():
@@ -626,6 +636,10 @@ class DureaderRetrieval(datasets.ArrowBasedBuilder):  # type: ignore[misc]
         return super().as_streaming_dataset(split, *args, **kwargs)
 
     def _check_split(self, split: Any) -> None:
+        """Explain that the archive has no test split, whose absence ``datasets`` would report without the origin.
+
+        ``split`` may be an expression such as "test[:10]", or a list.
+        """
         if not self.config.data_dir and "test" in str(split):
             raise ReleaseError(describe_missing(self.config.name, "test"))
 
@@ -645,7 +659,7 @@ def load_dataset(
     """Load a config. This function uses only the public API of ``datasets``.
 
     Args:
-        name: one of ``CONFIGS``, or a sample of another size.
+        name: one of ``CONFIGS``, or such a name with another size or number, for example "sample-20K".
         split: "dev", "train[:10%]", ...; None for a dict of all splits.
         data_dir: the release directory; None for the published archive, which is downloaded once.
         streaming: read the shards while iterating, without a copy in the cache.
@@ -656,7 +670,7 @@ def load_dataset(
     Raises:
         FileNotFoundError: ``data_dir`` is not a release directory.
         ReleaseError: a file is damaged, the archive cannot be downloaded, or the source lacks the config.
-        ValueError: the config or the split does not exist.
+        ValueError: the config or the split does not exist, or ``num_proc`` is used with ``streaming``.
     """
     if streaming and num_proc is not None:
         raise ValueError("num_proc has no effect with streaming=True; remove num_proc")
@@ -676,8 +690,8 @@ def load_dataset(
 def splits_of(name: str, *, data_dir: str | os.PathLike[str] | None = None) -> dict[str, int | None]:
     """Return split -> number of rows of a config. The numbers are from the manifest, and nothing is downloaded.
 
-    For the archive, the numbers are None, because counting would require reading the archive. Errors are those of
-    :func:`load_dataset`.
+    A release's splits without rows are left out. For the archive (``data_dir`` None), the numbers are None, because
+    counting would require reading the archive. Errors are those of :func:`load_dataset`.
     """
     _declaration(name)
     if data_dir is not None:
@@ -696,7 +710,11 @@ def splits_of(name: str, *, data_dir: str | os.PathLike[str] | None = None) -> d
 
 
 def _read_manifest(folder: str, config_name: str) -> dict[str, list[Shard]]:
-    """Return the shards of a config by split, in the declared order of the splits."""
+    """Return the shards of a config by split, in the declared order of the splits. Splits without rows are left out.
+
+    ``queries`` also gets its split with all queries. Raises FileNotFoundError without a manifest, and
+    :class:`ReleaseError` for a wrong manifest, or if no split of the config has rows.
+    """
     manifest_path = f"{folder}/manifest.json"
     try:
         status = os.stat(manifest_path)
@@ -726,7 +744,7 @@ def _read_manifest(folder: str, config_name: str) -> dict[str, list[Shard]]:
     # Without any split, name what the release has, and how to make the config.
     if not splits:
         present_configs = ", ".join(sorted({name for name, _ in filled_splits})) or "nothing"
-        # A config that is not from the archive can be added to the release.
+        # The configs of the archive, and test, are made with the release. Other configs can be added to it.
         is_from_archive = config_name in _ARCHIVED or config_name == "test"
         advice = _RELEASE_ADVICE if is_from_archive else _ORIGINS[_origin_key(config_name)]
         problem = f"this release has no rows of config {config_name!r}; it has {present_configs}; {advice}"
@@ -735,9 +753,9 @@ def _read_manifest(folder: str, config_name: str) -> dict[str, list[Shard]]:
 
 
 def _list_shards(folder: str, manifest: Any) -> dict[tuple[str, str], list[Shard]]:
-    """Return the shards of a manifest by config and split, in their order.
+    """Return the shards of a manifest by config and split, in their order. ``manifest`` is the parsed JSON.
 
-    Raises KeyError, TypeError or ValueError for another content than that of a manifest.
+    Raises KeyError, TypeError, ValueError or OverflowError for another content than that of a manifest.
     """
     if manifest["name"] != NAME or manifest["format"] != FORMAT:
         raise ValueError(f"found {manifest['name']!r}, format {manifest['format']!r}")
@@ -782,7 +800,7 @@ def _check_size(shard: Shard) -> tuple[int, int]:
 
 
 def _read_shard(shard: Shard, config_name: str, column_names: list[str]) -> Iterator[pa.Table]:
-    """Verify a shard and yield its rows in batches."""
+    """Verify a shard, and yield the columns ``column_names`` of its rows in batches."""
     _check_size(shard)
     try:
         # One handle verifies and reads the file, so that a replaced file cannot be read unverified.
@@ -810,7 +828,10 @@ def _read_shard(shard: Shard, config_name: str, column_names: list[str]) -> Iter
 
 
 def _check_columns(shard_path: str, schema: pa.Schema, config_name: str, column_names: list[str]) -> None:
-    """Raise :class:`ReleaseError` if a shard lacks a column, or has a column of another type than declared."""
+    """Raise :class:`ReleaseError` if a shard lacks a column, has it twice, or has it with another type than declared.
+
+    ``schema`` is the shard's schema, and ``column_names`` are the columns to read.
+    """
     if any(schema.names.count(column_name) != 1 for column_name in column_names):
         expected_names = ", ".join(column_names)
         raise ReleaseError(f"{shard_path}: expected the columns {expected_names}, found {', '.join(schema.names)}")
@@ -855,7 +876,11 @@ def _hash_file(file: Any) -> str:
 
 
 class _LocalFiles(NamedTuple):
-    """The local files of a URL: the archive, the incomplete download, and the note (size, SHA-256, ETag)."""
+    """The local files of the archive at a URL: the archive, the incomplete download (part), and the note.
+
+    The note has the URL, the size and the SHA-256 of the archive. During a download, it also has the server's validator
+    (ETag or Last-Modified), and the SHA-256 is that of an earlier download, if any.
+    """
 
     archive: str
     part: str
@@ -890,7 +915,10 @@ def _origin_key(config_name: str) -> str:
 
 
 def describe_missing(config_name: str, split: str | None = None) -> str:
-    """Return an error message for a config or split that the published archive lacks, with its origin."""
+    """Return an error message for a config or split that the published archive lacks, with its origin.
+
+    The only such split is "test". With None, the whole config is lacking.
+    """
     missing_part = f"config {config_name!r}"
     if split is not None:
         missing_part = f"split {split!r} of {missing_part}"
@@ -904,6 +932,7 @@ def _describe_manual_way(url: str) -> str:
 
 
 def _read_download_note(note_path: str) -> dict[str, Any]:
+    """Return the note of an archive (:class:`_LocalFiles`); empty without a note."""
     try:
         with _open(note_path, encoding="utf-8") as file:
             note = json.load(file)
@@ -931,7 +960,10 @@ def _recorded_sha256(local_files: _LocalFiles) -> Any:
 
 
 def _fetch(url: str) -> tuple[str, str]:
-    """Return the archive's path and SHA-256. Download and verify the archive if it is not on this disk."""
+    """Return the archive's path and SHA-256. Download and verify the archive if it is not on this disk.
+
+    An archive with a known SHA-256 is not verified here, but when it is read.
+    """
     local_files = _local_files(url)
     try:
         os.makedirs(local_files.archive.rpartition("/")[0], exist_ok=True)
@@ -950,7 +982,10 @@ def _fetch(url: str) -> tuple[str, str]:
 
 
 def _accept_download(url: str, local_files: _LocalFiles, download_path: str) -> str:
-    """Verify a downloaded file, record its SHA-256 and rename it. Delete a file that is not the archive."""
+    """Verify a downloaded file, record its SHA-256, rename it to the archive's name, and return the SHA-256.
+
+    A file that is not the archive is deleted.
+    """
     note = _read_download_note(local_files.note)
     pinned_sha256 = None  # the SHA-256 of an earlier download, if nobody has published a SHA-256
     if not ARCHIVE["sha256"]:
@@ -1023,7 +1058,7 @@ def _download(url: str, local_files: _LocalFiles) -> None:
     """Download the archive. After a broken connection, a new request resumes the download."""
     if datasets.config.HF_DATASETS_OFFLINE:
         raise ReleaseError(f"{url}: not downloaded yet, and HF_DATASETS_OFFLINE is set; {_describe_manual_way(url)}")
-    largest_size = _file_size(local_files.part) or 0
+    largest_size = _file_size(local_files.part) or 0  # the most bytes that were stored so far
     failure_count = 0
     with datasets.utils.tqdm(desc=_name_in_url(url), unit="B", unit_scale=True) as bar:
         while True:
@@ -1032,8 +1067,11 @@ def _download(url: str, local_files: _LocalFiles) -> None:
                 return
             stored_size = _file_size(local_files.part) or 0
             # A request that has fetched some bytes is progress, so its failure does not count.
-            failure_count = 0 if stored_size > largest_size else failure_count + 1
-            largest_size = max(largest_size, stored_size)
+            if stored_size > largest_size:
+                failure_count = 0
+                largest_size = stored_size
+            else:
+                failure_count += 1
             if failure_count == _MOST_FAILURES:
                 state = "no bytes were received"
                 if stored_size:
@@ -1088,10 +1126,10 @@ def _send_request(url: str, local_files: _LocalFiles, bar: Any) -> str | None:
         else:
             total_size = _check_response(url, response, head)
         # For a new download, note which file the bytes belong to, before the first byte is stored.
-        if not (is_resumed and stored_size):
-            entity_tag = response.headers.get("ETag") or _WEAK_TAG
-            validator = entity_tag
-            if entity_tag.startswith(_WEAK_TAG):  # a weak tag may be the same for different bytes
+        is_new_download = not is_resumed or stored_size == 0
+        if is_new_download:
+            validator = response.headers.get("ETag")
+            if not validator or validator.startswith(_WEAK_TAG):  # a weak tag may be the same for different bytes
                 validator = response.headers.get("Last-Modified")
             new_note = {**note, "url": url, "bytes": total_size, "validator": validator}
             with _open(local_files.part, "wb") as file:  # empties the file before the note changes
@@ -1101,7 +1139,11 @@ def _send_request(url: str, local_files: _LocalFiles, bar: Any) -> str | None:
 
 
 def _check_response(url: str, response: Any, head: bytes) -> int | None:
-    """Return the size that a server declares; None without a size. Raise :class:`ReleaseError` if it is no archive."""
+    """Return the size that a server declares; None without a size. Raise :class:`ReleaseError` if it is no archive.
+
+    ``head`` is the beginning of the content. If it is shorter than a gzip signature, the connection broke, and the
+    format is not judged.
+    """
     declared_size = response.headers.get("Content-Length")
     total_size = None
     if declared_size and declared_size.isdecimal():
@@ -1150,7 +1192,10 @@ class _GuardedGzipFile(gzip.GzipFile):
 
 
 def _safe_members(tar: tarfile.TarFile, archive_name: str) -> Iterator[tarfile.TarInfo]:
-    """Yield the members of an archive. Raise :class:`ReleaseError` for members that are unsafe to unpack."""
+    """Yield the members of an archive. Raise :class:`ReleaseError` for members that are unsafe to unpack.
+
+    ``archive_name`` is the path or URL that begins the error.
+    """
     total_bytes = 0
     for member_number, member in enumerate(tar, 1):
         total_bytes += member.size
@@ -1176,7 +1221,11 @@ def _member_problem(member: tarfile.TarInfo) -> str:
 
 
 def _read_member(source: Member, config_name: str, column_names: list[str]) -> Iterator[pa.Table]:
-    """Yield the rows of a config from a file of the archive, in file order."""
+    """Fetch and verify the archive, and yield the rows of a config from one of its files, in file order.
+
+    The tables have the columns ``column_names``. If the number of rows differs from the published number, the function
+    warns.
+    """
     archive_path, _ = _fetch(source.url)
     schema = _features(config_name).arrow_schema
     try:
@@ -1223,7 +1272,7 @@ def _open_member(tar: tarfile.TarFile, archive_path: str, member_name: str) -> i
 
 
 def _archive_rows(file: io.BufferedReader, location: str, config_name: str) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a config with the archive's ids. Errors begin with ``location``."""
+    """Yield the rows of a config from a file of the archive, with the archive's ids. Errors begin with ``location``."""
     is_corpus = config_name == "corpus"
     expected = "{paragraph_id, paragraph_text}"
     if not is_corpus:
@@ -1254,11 +1303,13 @@ def _archive_rows(file: io.BufferedReader, location: str, config_name: str) -> I
 
 
 def _read_passage(record: Any, id_column: str) -> dict[str, str]:
+    """Return a passage of the archive with the columns of a release, where ``id_column`` is the column of its id."""
     passage_id = _read_string(record, "paragraph_id")
     return {id_column: passage_id, "title": "", "text": _read_string(record, "paragraph_text")}
 
 
 def _read_string(record: Any, key: str) -> str:
+    """Return a text of a record. Raise TypeError, KeyError or ValueError if it is missing or no valid text."""
     if not isinstance(record, dict):
         raise TypeError(f"found {type(record).__name__}")
     value = record[key]
@@ -1269,7 +1320,7 @@ def _read_string(record: Any, key: str) -> str:
 
 
 def _read_records(file: io.BufferedReader, location: str) -> Iterator[tuple[int, Any]]:
-    """Yield (line, value) of JSON lines, or of an object ``{"data": [...]}``, in constant memory."""
+    """Yield (line number, value) of JSON lines, or of an object ``{"data": [...]}``, in constant memory."""
     opening = re.match(rb'\s*\{\s*"data"\s*:\s*\[', file.peek(64))
     if opening:
         yield from _read_wrapped_records(file, location, opening.end())
@@ -1287,7 +1338,9 @@ def _read_records(file: io.BufferedReader, location: str) -> Iterator[tuple[int,
 
 
 def _read_wrapped_records(file: io.BufferedReader, location: str, opening_length: int) -> Iterator[tuple[int, Any]]:
-    """Yield (line, value) of an object ``{"data": [VALUE, VALUE, ...]}``.
+    """Yield (line number, value) of an object ``{"data": [VALUE, VALUE, ...]}``.
+
+    ``opening_length`` is the number of bytes before the first value. Errors begin with ``location``.
 
     The text is read in blocks, which may end inside of a value::
 
@@ -1307,6 +1360,7 @@ def _read_wrapped_records(file: io.BufferedReader, location: str, opening_length
     separator = re.compile(r"\s*")
     while True:
         match = separator.match(text, position)
+        # Without a comma, no value can begin. Decoding at the end of the text then fails as for an incomplete value.
         value_start = match.end() if match else len(text)
         try:
             value, value_end = decoder.raw_decode(text, value_start)

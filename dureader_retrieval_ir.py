@@ -42,7 +42,8 @@ _HUB_NAME = re.compile(r"([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
 class SetConfigs(NamedTuple):
     """The configs of a set. With ``translated``, the queries are English translations.
 
-    ``original_column`` is the column of the queries with the ids of the judgments. Empty: the queries' own ids.
+    The judgments of translated or perturbed queries name the original queries. ``original_column`` is the column of the
+    queries with the ids of the originals. It is empty for queries that the judgments name directly.
     """
 
     corpus: str
@@ -52,7 +53,7 @@ class SetConfigs(NamedTuple):
     original_column: str
 
 
-# Set in an id -> configs of the set.
+# Name of the set in the ids of ir_datasets -> configs of the set. The main set has no name there.
 # Generated from builders/store/layout.py by `python -m builders.store.loader_tables`.
 SETS = {
     "": SetConfigs(
@@ -167,20 +168,24 @@ class Source:
         self.replace_release(release)
 
     def replace_release(self, release: str) -> None:
-        """Change the source, and drop the cached handlers of the old source."""
+        """Change the source, and drop what is cached of the old source."""
         self.release = release
         self._repo: str | None = None
         self._revision: str | None = None
         hub_name = _HUB_NAME.fullmatch(release)
         if hub_name and not os.path.exists(release):
             self._repo, self._revision = hub_name.groups()
-        self._handlers_by_id: dict[tuple[str, str], list[Any]] = {}
+        self._parts_by_split: dict[tuple[str, str], list[Any]] = {}  # by set and split
         self._docs_by_config: dict[str, _Docs] = {}
         for dataset in self.datasets:
             dataset.forget()
 
     def _folder(self, config: str = "") -> str | None:
-        """Return the release directory, after fetching ``config`` if the release is on a hub. None for the archive."""
+        """Return the release directory; None for the archive.
+
+        If the release is on a hub, the manifest and the files of ``config`` are fetched first; without ``config``, only
+        the manifest.
+        """
         if not self._repo:
             return self.release or None
         from huggingface_hub import snapshot_download
@@ -191,7 +196,7 @@ class Source:
         folder = snapshot_download(
             self._repo, repo_type="dataset", revision=self._revision, allow_patterns=file_patterns
         )
-        # The commit, so that later files come from the same commit.
+        # The folder's name is the commit. Later files come from the same commit.
         self._revision = os.path.basename(folder)
         return str(folder)
 
@@ -214,12 +219,14 @@ class Source:
         return str(builder_config.create_config_id({}))
 
     def parts(self, dataset_id: str, set_name: str, split: str) -> list[Any]:
-        """Return the handlers of an id: passages, queries, and qrels if the split has labels.
+        """Return the two parts that make a dataset of the library: the metadata, and a dataset of the handlers.
 
-        Raises :class:`ReleaseError` if the source lacks the passages or the queries.
+        The handlers are those of the passages, with a split those of the queries, and with labels those of the qrels.
+        ``set_name`` is a key of ``SETS``, and ``split`` is empty for an id with only passages. Raises
+        :class:`ReleaseError` if the source lacks the passages or the queries.
         """
         key = (set_name, split)
-        if key not in self._handlers_by_id:
+        if key not in self._parts_by_split:
             try:
                 handlers = self._open_handlers(SETS[set_name], split)
             except ReleaseError as error:
@@ -227,10 +234,11 @@ class Source:
                 raise ReleaseError(f"{dataset_id}: {error}{advice}") from None
             dataset = Dataset(*handlers)
             metadata = MetadataComponent(dataset_id, dataset, _Counts(dataset))
-            self._handlers_by_id[key] = [metadata, dataset]
-        return self._handlers_by_id[key]
+            self._parts_by_split[key] = [metadata, dataset]
+        return self._parts_by_split[key]
 
     def _open_handlers(self, configs: SetConfigs, split: str) -> list[Any]:
+        """Return the handlers of a set's passages, and with a split those of its queries, and of its qrels if any."""
         self.splits(configs.corpus)  # raises if the source lacks the passages
         if configs.corpus not in self._docs_by_config:
             # Shared by ids, so that the library recognizes equal passages.
@@ -259,13 +267,16 @@ class Source:
 
 
 class _Counts:
-    """The counts of a dataset of this project. The library has only the counts of the library's datasets."""
+    """The counts of a dataset of this project, in the form in which the library asks for metadata.
+
+    The library's own metadata has only the counts of the library's datasets. ``kind`` is docs, queries or qrels.
+    """
 
     def __init__(self, dataset: Any) -> None:
         self._dataset = dataset
 
     def get_metadata(self, dataset_id: str, kind: Any) -> dict[str, int]:
-        count_items = getattr(self._dataset, f"{kind.value}_count")
+        count_items = getattr(self._dataset, f"{kind.value}_count")  # for example docs_count
         return {"count": count_items()}
 
 
@@ -363,7 +374,7 @@ class _Qrels(BaseQrels):  # type: ignore[misc]
             for row in rows:
                 yield TrecQrel(row["query-id"], row["corpus-id"], row["score"], "0")
             return
-        # A Chinese query may have several translations.
+        # An original query may have several translations.
         ids_by_original: dict[str, list[str]] = {}
         for query_id, original_id in self._changed_queries.original_ids():
             ids_by_original.setdefault(original_id, []).append(query_id)
@@ -397,18 +408,18 @@ class _LazyDataset(Dataset):  # type: ignore[misc]
         self.forget()
 
     def forget(self) -> None:
-        """Drop the rows in the cache of `dataset.docs` and similar attributes."""
+        """Drop the library's cache of `dataset.docs` and similar attributes, which keep rows of the old source."""
         self._beta_apis: dict[str, Any] = {}
 
     @property
-    def _constituents(self) -> list[Any]:
+    def _constituents(self) -> list[Any]:  # the library looks for every method in these parts
         return self._source.parts(self._dataset_id, self._set_name, self._split)
 
     def metadata(self) -> Any:  # defined here, so that registering opens no handler
         return self._constituents[0].metadata()
 
 
-_SOURCES: dict[str, Source] = {}
+_SOURCES: dict[str, Source] = {}  # by the prefix of the registered ids
 
 
 def register(release: str | os.PathLike[str] | None = None, name: str = NAME) -> None:

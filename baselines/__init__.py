@@ -91,7 +91,7 @@ __all__ = [
     "tally_errors",
     "train_model",
     "write_run",
-]  # a test compares the verbs
+]  # a test compares this list with the verbs
 
 
 def __getattr__(name: str) -> Any:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     AnyRun: TypeAlias = Any  # a Run, a file, a dictionary or a data frame
     AnyQueries: TypeAlias = Any  # a dictionary, a file, or the name of a config
     AnyPath: TypeAlias = str | Path
-else:
+else:  # the annotations of the verbs, by which `with_options_of` checks and converts the arguments of a call
     AnyRelease, AnyRun, AnyQueries, AnyPath = ReleasePath, RunPath, QueriesFile, Path
 
 # Endings of files of runs. A missing file with such a name is no model.
@@ -52,6 +52,7 @@ _RUN_ENDINGS = (".run", ".trec", ".gz", ".json", ".jsonl", ".txt", ".tsv", ".res
 _TAG = "dureader_retrieval"
 _TOP_K = 50  # default number of passages per query
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")  # ORG/NAME
+# Options of ``**options`` that are checked in this module: before a long search, or because no verb checks them.
 _MEASURES_OPTION = next(option for option in verb_spec(compare_runs).options if option.name == "measure")
 _OUT_OPTION = next(option for option in verb_spec(run_model).options if option.name == "out")
 _BATCH_SIZE_OPTION = read_option(
@@ -61,7 +62,7 @@ _BATCH_SIZE_OPTION = read_option(
 
 @dataclass(frozen=True, repr=False)
 class Release(reader.Release):
-    """An open release. ``set`` is the evaluation set to read: main, cmedqa, ccovid or crosslingual."""
+    """An open release. ``set`` is the evaluation set to read: main, cmedqa, ccovid, crosslingual or stress-KIND."""
 
     set: str = "main"
 
@@ -69,7 +70,7 @@ class Release(reader.Release):
         return f"Release({str(self.path)!r}, set={self.set!r})"
 
     def passages(self) -> Iterator[tuple[str, str]]:
-        """Yield (id, text) of every passage, in the release's order. Memory holds one row group."""
+        """Yield (id, text) of every passage of the set, in the release's order. Memory holds one row group."""
         for batch in self.batches(SETS[self.set].corpus, "corpus", ["_id", "text"]):
             yield from zip(batch["_id"].to_pylist(), batch["text"].to_pylist(), strict=True)
 
@@ -90,25 +91,24 @@ def open_release(
 
     Args:
         path: directory of a release, ORG/NAME, or an open release.
-        set: evaluation set: main, cmedqa, ccovid or crosslingual.
+        set: evaluation set: main, cmedqa, ccovid, crosslingual or stress-KIND.
         revision: commit, tag or branch of the dataset (default: the latest).
 
     Raises:
         InputError: the path is no release, or the download failed.
     """
-    if isinstance(path, reader.Release):
-        release = reader.open_release(path)
-    elif not Path(path).exists() and _HUB_NAME.fullmatch(str(path)):
+    is_local = isinstance(path, reader.Release) or Path(path).exists()
+    if not is_local and _HUB_NAME.fullmatch(str(path)):
         release = reader.open_release(_download_release(str(path), revision))
-        revision = None
     else:
         release = reader.open_release(path)
-    if revision is not None:
-        raise InputError(f"revision {revision!r}: a directory has no revisions", path=release.path)
+        if revision is not None:
+            raise InputError(f"revision {revision!r}: a directory has no revisions", path=release.path)
     return Release(release.path, release.manifest, set)
 
 
 def _download_release(name: str, revision: str | None) -> Path:
+    """Download the dataset ORG/NAME, and return its folder in the cache of huggingface_hub."""
     from huggingface_hub import constants, snapshot_download
 
     try:
@@ -148,7 +148,8 @@ def write_run(run: AnyRun, out: AnyPath, *, tag: str = _TAG) -> Path:
     Hits keep the order of :func:`read_run`, also those with equal scores. ``tag`` is the last column of the lines.
 
     Raises:
-        InputError: an id has blanks, which a TREC file cannot hold, or the file cannot be written.
+        InputError: ``run`` is no run, ``tag`` or an id has blanks, which a TREC file cannot hold, or the file cannot
+            be written.
     """
     path = Path(out)
     open_run = read_run(run)
@@ -206,6 +207,7 @@ def search(
     # None means that an option is not used, so that models without this option can be searched.
     used_options = {name: value for name, value in options.items() if value is not None}
     own_queries = None
+    # The annotation has converted a text to a Path, also the name of a config.
     if isinstance(queries, Path) and str(queries) in QUESTION_CONFIGS:
         used_options["queries"] = str(queries)
     elif queries is not None:
@@ -311,7 +313,8 @@ def compare(runs: object, release: AnyRelease, split: AnySplit = "dev", **option
         InputError: there are fewer than two runs, an object is no run, or the split has no judgments.
     """
     # Names of measures are checked before runs are read, which may take long.
-    resolve_measures(check_value(_MEASURES_OPTION, options.get("measure", ()), label="measure"), with_holes=True)
+    measures = check_value(_MEASURES_OPTION, options.get("measure", ()), label="measure")
+    resolve_measures(measures, with_holes=True)
     open_set = _open_set(release)
     runs_by_name = _read_named_runs(runs)
     return compare_runs(
@@ -341,7 +344,10 @@ def fuse(runs: object, **options: Any) -> dict[str, dict[str, float]]:
 
 
 def _read_named_runs(runs: object) -> dict[str, Run]:
-    """Return the runs of a dictionary or a list by name. In a list, a repeated name gets the run's number."""
+    """Return the runs of a dictionary name -> run, or of a list, by name.
+
+    The name of a run in a list is that of its file or object. If it is repeated, it gets the run's number.
+    """
     runs_by_name: dict[str, Run] = {}
     if isinstance(runs, Mapping):
         for name, run in runs.items():
@@ -364,7 +370,7 @@ def _read_named_runs(runs: object) -> dict[str, Run]:
 
 
 def _open_set(release: AnyRelease) -> Release:
-    """Open a release. An open release keeps its set."""
+    """Open a release with the set main. A :class:`Release` that is already open keeps its set."""
     if isinstance(release, Release):
         return open_release(release, set=release.set)
     return open_release(release)
@@ -379,7 +385,11 @@ def _search_by_name(
     options: dict[str, Any],
     own_queries: OwnQueries | None,
 ) -> dict[str, list[Hit]]:
-    """Search by the verb `bm25` or `run`, or re-rank a run by the verb `rerank`."""
+    """Search by the verb `bm25` or `run`, or with ``first_run``, re-rank this run by the verb `rerank`.
+
+    ``model`` is "bm25", or the name or folder of a model. ``options`` are options of the verb. ``own_queries`` replace
+    the queries of the split. Returns the hits of each query.
+    """
     arguments: dict[str, Any] = {"set": release.set, "split": split, "top_k": top_k} | options
     arguments["queries_file"] = own_queries
     new_run: Run
@@ -393,7 +403,7 @@ def _search_by_name(
 
 
 def _is_searcher(model: object) -> bool:
-    """True for a user's search engine. Raises :class:`UsageError` for a wrong one. Only an object is looked at."""
+    """True for a user's search engine; False for the name of a model. Raises :class:`UsageError` for a wrong engine."""
     if isinstance(model, str | Path):
         return False
     from baselines.retrieve.own_models import is_searcher
@@ -409,7 +419,7 @@ def _search_by_searcher(
     options: dict[str, Any],
     own_queries: OwnQueries | None = None,
 ) -> "SearcherRun":
-    """Search by a user's search engine. ``options`` are those that the call has set."""
+    """Search by a user's search engine. ``options`` are those that the call has set: only batch_size and out may be."""
     from baselines.retrieve.own_search import SearchedTexts
     from baselines.retrieve.searchers import search_by_searcher
 
@@ -434,7 +444,11 @@ def _search_by_object(
     batch_size: int | None = None,
     **options: Any,
 ) -> dict[str, list[Hit]]:
-    """Search by a user's encoder, or re-rank a run by a user's encoder or re-ranker."""
+    """Search by a user's encoder, or with ``first_run``, re-rank this run by a user's encoder or re-ranker.
+
+    ``own_queries`` replace the queries of the split. ``options`` may have query_prompt, passage_prompt and similarity.
+    Returns the hits of each query.
+    """
     from baselines.retrieve.own_models import is_encoder
     from baselines.retrieve.own_search import OwnSettings, SearchedTexts, rerank_by_object, search_by_encoder
 

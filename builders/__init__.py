@@ -61,7 +61,7 @@ __all__ = [
     "publish_release",
     "relabel_negatives",
     "translate_queries",
-]  # a test compares the verbs
+]  # a test compares this list with the verbs
 
 
 def __getattr__(name: str) -> Any:

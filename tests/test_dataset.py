@@ -54,12 +54,19 @@ def test_a_set_that_a_release_lacks_names_the_command_that_adds_the_set(tmp_path
         "crosslingual-queries": "python -m builders add crosslingual",
         "stress-swap-queries": "python -m builders add stress --kind swap",
         "answers": "python -m builders add answers",
+        "original-ids": "python -m builders official --copy",
         "others": "python -m builders similar",
     }
     for config, command in commands.items():
         with pytest.raises(ValueError, match=re.escape(f"no rows of config {config!r}")) as error:
             load(config, data_dir=release)
         assert command in str(error.value)
+
+
+def test_every_config_that_the_archive_lacks_has_an_origin() -> None:
+    for config in dureader_retrieval.CONFIGS:
+        if config not in ("corpus", "queries", "qrels", "train", "dev"):
+            assert "python -m builders" in dureader_retrieval.describe_missing(config)
 
 
 def test_samples_of_any_size_load_by_their_name_alone(everything: Path, load: Load) -> None:

@@ -14,6 +14,7 @@ from sentence_transformers import CrossEncoder
 from tiny_models import write_cross
 
 from baselines.train import denoising
+from baselines.train.hard_negatives import NegativeCandidates
 from baselines.train.mine import mine_negatives
 from builders.core.errors import InputError
 from builders.store.judgments import read_machine_labels
@@ -179,3 +180,16 @@ def test_wrong_labels_name_file_and_line(tmp_path: Path, line: str, problem: str
     with pytest.raises(InputError, match=problem) as error:
         read_machine_labels(path)
     assert f"{path}:2" in str(error.value)
+
+
+@pytest.mark.parametrize("score_all", [False, True])
+def test_a_query_without_top_passages_gets_negatives_from_below(score_all: bool) -> None:
+    candidates = NegativeCandidates("q", [], negative_count=2, positive_ids=[], further_ids=["a", "b", "c"])
+    limits = denoising.DenoisingLimits(max_score=0.1, positive_score=0.9, score_all=score_all)
+    probability_of = {"a": 0.5, "b": 0.01, "c": 0.02}
+
+    def score(groups: Any) -> list[list[float]]:
+        return [[probability_of[passage_id] for passage_id in passage_ids] for _, passage_ids in groups]
+
+    (labels,) = denoising.label_queries([("text", candidates)], score, limits)
+    assert labels.negative_ids == ["b", "c"] and labels.lacking_count == 0

@@ -74,25 +74,26 @@ class DenoisedQuery(msgspec.Struct, frozen=True):
 
 
 def unlabelled_questions(queries: OwnQueries, release: Release, query_config: str) -> dict[str, str]:
-    """Return the questions of a file by id, without the questions that the release has in any split.
+    """Return the texts of a file's questions by id, without the questions that the release has in any split.
 
-    A question of dev or test must not become a training question, and a question of train has labels already. Questions
-    are compared without case, character width and spaces. Raises :class:`InputError` if no question is left, or if a
-    question has the id of another question of the release.
+    ``query_config``: the config of the release's questions. A question of dev or test must not become a training
+    question, and a question of train has labels already. Questions are compared without case, character width and
+    spaces. Raises :class:`InputError` if no question is left, or if a question has the id of another question of the
+    release.
     """
-    text_of_id: dict[str, str] = {}
+    release_ids = set()
     release_texts = set()
     for config, split in release.splits():
         if config != query_config:
             continue
         for query_id, text in read_queries(release, split, query_config):
-            text_of_id[query_id] = text
+            release_ids.add(query_id)
             release_texts.add(comparable_text(text))
     questions: dict[str, str] = {}
     for query_id, text in queries.rows:
         if comparable_text(text) in release_texts:
             continue
-        if query_id in text_of_id:
+        if query_id in release_ids:
             raise InputError(f"the id {query_id!r} belongs to another question of {release.path}", path=queries.name)
         questions[query_id] = text
     skipped_count = len(queries.texts) - len(questions)
@@ -114,9 +115,10 @@ def denoise_candidates(
     limits: DenoisingLimits,
     work_folder: Path,
 ) -> Generator[list[DenoisedQuery], None, None]:
-    """Label the candidates of every query. Yield the queries of a window. All devices share the windows.
+    """Label the candidates of every query with a cross-encoder. Yield the labels of one window of queries at a time.
 
-    ``work_folder``: the results of finished windows, which an interrupted call resumes from. A folder serves one call.
+    ``query_texts`` has the queries' texts by id. All devices share the windows. The labels of each finished window are
+    saved in ``work_folder``, from which an interrupted call resumes. A folder serves one call.
     """
     from baselines.retrieve.devices import over_devices
 
@@ -144,11 +146,13 @@ def _denoise_window(task: _Task, device: str) -> list[DenoisedQuery]:
 def label_queries(
     queries: Sequence[tuple[str, NegativeCandidates]], score: Any, limits: DenoisingLimits
 ) -> list[DenoisedQuery]:
-    """Return the labels of (text, candidates) pairs.
+    """Return the labels of each of the (text, candidates) pairs ``queries``, in order.
 
-    ``score`` gets (text, passage ids) pairs and returns the probabilities of each. Candidates are scored in rounds, as
-    many as a query lacks, until the query has enough negatives or no candidate is left.
+    ``score`` gets (text, passage ids) pairs and returns a list of probabilities for each pair. Candidates are scored in
+    rounds, as many as a query lacks, until the query has enough negatives or no candidate is left. With
+    ``limits.score_all``, the first round scores all of a query's top passages.
     """
+    # The lists below have an entry for each query, in the order of ``queries``.
     negative_ids: list[list[str]] = [[] for _ in queries]
     hidden_positives: list[list[tuple[str, float]]] = [[] for _ in queries]
     excluded_counts = [0] * len(queries)
@@ -158,7 +162,8 @@ def label_queries(
         for number, (text, query) in enumerate(queries):
             start = scored_counts[number]
             next_count = query.negative_count - len(negative_ids[number])
-            if start == 0 and limits.score_all:
+            # A query without top passages goes on to its further candidates at once.
+            if start == 0 and limits.score_all and query.passage_ids:
                 next_count = len(query.passage_ids)
             candidate_ids = query.passage_ids + query.further_ids
             next_ids = candidate_ids[start : start + next_count]
@@ -174,7 +179,9 @@ def label_queries(
                 elif len(negative_ids[number]) < queries[number][1].negative_count:
                     negative_ids[number].append(passage_id)
                 if probability > limits.positive_score:
-                    hidden_positives[number].append((passage_id, float(f"{probability:.{_SCORE_DIGITS}g}")))
+                    # Without digits that a 32-bit number does not have, the file of labels is shorter.
+                    rounded_probability = float(f"{probability:.{_SCORE_DIGITS}g}")
+                    hidden_positives[number].append((passage_id, rounded_probability))
     labelled = []
     for number, (_, query) in enumerate(queries):
         # Best first, and by id among equal probabilities.
@@ -240,7 +247,10 @@ def label_manifest(labels_path: Path) -> Path:
 
 
 def describe_labels(model_name: str, model_hashes: Mapping[str, str], limits: DenoisingLimits) -> dict[str, Any]:
-    """Return the manifest of a file of labels, without the counts."""
+    """Return the manifest of a file of labels, without the counts.
+
+    ``model_hashes``: the SHA-256 of the model's files by name, or the commit of a model on the hub.
+    """
     return {
         "format": "dureader_retrieval machine labels",
         "labelled_by": model_name,
@@ -251,7 +261,10 @@ def describe_labels(model_name: str, model_hashes: Mapping[str, str], limits: De
 
 
 def written_files(out: Path, labels_out: Path | None, *, has_labels: bool) -> list[Path]:
-    """Return the files that :func:`write_denoised` writes."""
+    """Return the files that :func:`write_denoised` writes.
+
+    ``has_labels``: True if ``out`` itself is a file of labels, because the questions have no other labels.
+    """
     files = [out]
     if labels_out is not None:
         files += [labels_out, label_manifest(labels_out)]
@@ -261,6 +274,11 @@ def written_files(out: Path, labels_out: Path | None, *, has_labels: bool) -> li
 
 
 def _label_line(query: DenoisedQuery, query_texts: Mapping[str, str] | None, model_name: str) -> str:
+    """Return a query's line in the file of labels.
+
+    ``query_texts``: texts of questions without labels, whose lines also have the text and the negatives. None for
+    training questions.
+    """
     line: dict[str, Any] = {"query-id": query.query_id}
     if query_texts is not None:
         line["query"] = query_texts[query.query_id]

@@ -43,7 +43,10 @@ class SampledPassages:
         return f"{len(self.queries):,} dev queries and {len(self.passages):,} passages"
 
     def measures(self, model: Any, batch: int) -> dict[str, float]:
-        """Rank all passages of the sample for every query, and return the paper's measures."""
+        """Rank all passages of the sample for every query, and return the paper's measures as fractions, by name.
+
+        ``batch``: number of texts that are encoded at once.
+        """
         from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
 
         evaluator = InformationRetrievalEvaluator(
@@ -90,7 +93,10 @@ class RerankedRun:
         return f"{len(self.queries):,} dev queries and the top passages of the run ({pair_count:,} pairs)"
 
     def measures(self, model: Any, batch: int) -> dict[str, float]:
-        """Re-rank the top passages of the run with the model, and return the paper's measures."""
+        """Re-rank the top passages of the run with the model, and return the paper's measures as fractions, by name.
+
+        ``batch``: number of pairs that are scored at once if all of them have the longest length.
+        """
         from baselines.retrieve.encoder import CrossScorer
 
         pairs = []
@@ -99,7 +105,7 @@ class RerankedRun:
         scores = iter(CrossScorer(model, tokens=batch * self.pair_tokens).scores(pairs).tolist())
         rankings = {}
         for query_id, passage_texts in self.candidates.items():
-            # Passages with equal scores are sorted by passage id, as in every run file.
+            # ``scores`` has the order of ``pairs``. Equal scores are sorted by passage id, as in every run file.
             hits = sorted((-next(scores), passage_id) for passage_id in passage_texts)
             rankings[query_id] = [passage_id for _, passage_id in hits]
         grades = {query_id: dict.fromkeys(passage_ids, 1) for query_id, passage_ids in self.positive_ids.items()}
@@ -134,6 +140,7 @@ def draw_dev_sample(
         return None
 
     query_texts, positive_rows = read_positives(release, set_name, data.dev_split, passages)
+    # 1, because the order of the training rows is drawn from the seed and 0 in the first epoch.
     generator = np.random.default_rng([recipe.train.seed, 1])
     query_ids = list(positive_rows)
     drawn_numbers = sorted(generator.permutation(len(query_ids))[:query_count].tolist())
@@ -156,7 +163,10 @@ def draw_dev_sample(
 def _read_candidates(
     run: Path, queries: dict[str, str], positive_ids: dict[str, set[str]], passages: CachedPassages, pair_tokens: int
 ) -> RerankedRun | None:
-    """Read the top passages of each query in a run. Return None, with a warning, if the run has none of the queries."""
+    """Return the dev sample that has the top passages of each query in a run.
+
+    Return None, with a warning, if the run has none of the queries.
+    """
     rankings = read_run(run).rankings
     top_ids = {query_id: rankings[query_id][:_RERANKED_DEPTH] for query_id in queries if query_id in rankings}
     if not top_ids:

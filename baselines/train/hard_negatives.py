@@ -103,11 +103,11 @@ class NegativeSelection(NamedTuple):
 
 @dataclass(frozen=True)
 class MinedNegatives:
-    """A file of hard negatives that `mine` has written. Functions that take a path accept this object, too.
+    """The file that `mine` has written, with counts. Functions that take a path accept this object, too.
 
     Attributes:
-        path: the file.
-        queries: number of judged queries, each with a line in the file.
+        path: the file of hard negatives, or with --queries-file the file of a machine's labels.
+        queries: number of judged queries, or of questions of --queries-file.
         queries_with_too_few: number of queries with fewer negatives than requested.
         queries_without: number of queries without any negative.
         excluded: number of candidates that score above the limits.
@@ -140,7 +140,7 @@ class CandidateScorer:
     is_dual: bool
 
     def score(self, groups: Sequence[Group], device: str) -> list[list[float]]:
-        """Return the scores of each query's passages, in order."""
+        """Return the scores of each query's passages, in order. ``groups``: (query text, passage ids) pairs."""
         from baselines.retrieve.rerankers import query_similarities, score_groups
 
         if self.is_dual:
@@ -205,7 +205,7 @@ def draw_candidates(
     draw_all: bool,
     fill_to: int = 0,
 ) -> Iterator[NegativeCandidates]:
-    """Yield the candidates of every judged query: its first ``top_k`` passages without positives, shuffled.
+    """Yield the candidates of every query: its first ``top_k`` passages without positives and their copies, shuffled.
 
     A query gets ``negatives_per_positive`` candidates for each positive (Sections 3.1, A.2), or all candidates if
     ``draw_all`` is true. A candidate's text is compared with the positives only when the candidate is drawn. Passages
@@ -229,6 +229,7 @@ def draw_candidates(
         positive_texts = {normalised_text(passage_id) for passage_id in positive_ids}
         negative_count = negatives_per_positive * max(1, len(grades))
 
+        # The default values are those of this query, not of the last query of the loop.
         def is_candidate(passage_id: str, grades: Any = grades, positive_texts: Any = positive_texts) -> bool:
             return passage_id not in grades and normalised_text(passage_id) not in positive_texts
 
@@ -245,7 +246,8 @@ def draw_candidates(
         for passage_id, _ in ranking.lazy_hits.get(query_id, ())[top_k:fill_to]:
             if passage_id not in top_ids and is_candidate(passage_id):
                 further_ids.append(passage_id)
-        yield NegativeCandidates(query_id, drawn_ids, negative_count, positive_ids, list(dict.fromkeys(further_ids)))
+        distinct_ids = list(dict.fromkeys(further_ids))  # a passage may occur twice in a run
+        yield NegativeCandidates(query_id, drawn_ids, negative_count, positive_ids, distinct_ids)
 
 
 def comparable_text(text: str) -> str:
@@ -293,7 +295,10 @@ def windows_with_files(
 
 
 def _scores_of_run(ranking: Run, groups: Sequence[Group]) -> list[list[float]]:
-    """Return the scores of a run. A passage that the run lacks gets the score of the query's last hit."""
+    """Return the scores of a run for (query id, passage ids) pairs. A query without hits has no scores.
+
+    A passage that the run lacks gets the score of the query's last hit.
+    """
     scores_by_group: list[list[float]] = []
     for query_id, passage_ids in groups:
         hits = ranking.lazy_hits.get(query_id, [])
@@ -439,12 +444,13 @@ def write_negatives(
 ) -> MinedNegatives:
     """Write a line for each query, log the counts, and return them.
 
-    ``windows`` is the result of :func:`select_by_run` or :func:`select_by_model`.
+    ``windows`` is the result of :func:`select_by_run` or :func:`select_by_model`. ``query_count`` is the number of
+    queries in all windows. ``is_limited``: True to log the number of candidates that score above the limits.
     """
     too_few_count = 0
     without_count = 0
     excluded_count = 0
-    window_sizes = []
+    window_sizes = []  # numbers of queries, by which the bar moves
     for start in range(0, query_count, _QUERIES_PER_WINDOW):
         window_sizes.append(min(_QUERIES_PER_WINDOW, query_count - start))
     with atomic_text(out) as file, show_progress(total=query_count, unit="query", label="mine") as bar:

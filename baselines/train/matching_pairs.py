@@ -34,6 +34,7 @@ def hold_out(pairs: Sequence[QuestionPair], share: float, seed: int) -> tuple[li
     A training pair that shares a question with a held-out pair is dropped. Otherwise the model would be evaluated on
     questions from its training.
     """
+    # 2, because the order of the training rows is drawn from the seed and 0 in the first epoch.
     order = np.random.default_rng([seed, 2]).permutation(len(pairs))
     drawn_numbers = sorted(order[: round(share * len(pairs))].tolist())
     held_out_pairs = [pairs[number] for number in drawn_numbers]
@@ -55,7 +56,10 @@ class DevPairs:
         return f"{len(self.pairs):,} pairs of questions"
 
     def measures(self, model: Any, batch: int) -> dict[str, float]:
-        """Return the AUC, and the accuracy at a probability of 0.5, the paper's threshold.
+        """Return the AUC, and the accuracy at a probability of 0.5, the paper's threshold, as fractions.
+
+        ``batch``: number of pairs that are scored at once if all of them have the longest length. A logit of 0 is the
+        probability 0.5.
 
         The library's CrossEncoderClassificationEvaluator has no AUC, and tunes its threshold on the evaluated pairs.
         """

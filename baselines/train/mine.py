@@ -30,7 +30,7 @@ OF_MODEL = Needs("cross_encoder", "bi_encoder")
 OF_DENOISING = Needs("denoise")
 AnyNumber = Annotated[float, Between(), Placeholder("X")]
 # Raise this number if the same call gives other negatives than before.
-RESULT_VERSION = 2
+RESULT_VERSION = 3
 
 
 @verb()
@@ -93,8 +93,8 @@ def mine_negatives(
     Without a model, a positive that the run lacks gets the score of the query's last passage in the run.
 
     Each line of the output is a JSON object: {"query-id": ..., "negative-ids": [...]}. Queries are in the judgments'
-    order. Ids are in random order, so the first n ids of a list are also a random sample. `python -m builders annotate
-    relabel` finds positives among the ids.
+    order. Without --denoise, ids are in random order, so the first n ids of a list are also a random sample. `python -m
+    builders annotate relabel` finds positives among the ids.
 
     Args:
         run: run of the split's queries

@@ -194,12 +194,14 @@ class TrainSection(Struct, frozen=True, forbid_unknown_fields=True):
     masked language model.
 
     - ``batch``: rows per step, over all processes. ``epochs``: passes over all rows. ``max_steps``: 0: no limit.
+    - ``warmup``: share of the steps in which the learning rate rises to ``learning_rate``.
     - ``mini_batch``: rows in one pass of a dual-encoder's training, and of an evaluation. No effect on results.
     - ``mini_batch_tokens``: tokens in one pass of the training of a dual-encoder or cross-encoder. 0 means 32,768 on a
       GPU. On a CPU, 0 means ``mini_batch`` rows for a dual-encoder, and the whole batch for a cross-encoder.
     - ``schedule``: after the warm-up, the learning rate falls to 0 (``linear``) or stays (``constant``).
     - ``clip``: largest norm of the gradients (0: no limit).
     - ``scale`` (dual-encoder): factor of the similarities in the loss. Cosines need a factor above 1.
+    - ``mask`` (masked language model): share of the tokens that the model predicts.
     - ``adversarial`` (cross-encoder): distance by which the word embeddings move along their gradient before each step
       (0: off; official code: 0.01). ``embeddings_gradient``: factor of the embeddings' gradient in an adversarial step
       (official code: 2, see docs/train.md).
@@ -330,7 +332,10 @@ class Recipe(RecipeSections, frozen=True, kw_only=True):
         return self.data.negatives_per_positive
 
     def resolved(self) -> dict[str, Any]:
-        """Return all settings for ``recipe.json``, including defaults and overrides."""
+        """Return the settings for ``recipe.json``, including defaults and overrides.
+
+        Sections and keys that this training does not use are left out, for example ``scratch`` with another start.
+        """
         content: dict[str, Any] = msgspec.to_builtins(self)
         for start in CREATED_STARTS:
             if self.model.start != start:
@@ -355,7 +360,7 @@ class Recipe(RecipeSections, frozen=True, kw_only=True):
         return values
 
 
-# The types of sections that a recipe may lack.
+# The types of sections that a recipe may lack. The declared type of such a field also allows None.
 _SECTION_TYPES: dict[str, Any] = {"distil": DistilSection}
 
 
@@ -405,7 +410,7 @@ def _read_content(recipe_path: Path) -> dict[str, Any]:
 
 
 def _apply_override(content: dict[str, Any], override: str) -> None:
-    """Apply one ``section.key=value`` to the content of a recipe file."""
+    """Apply one ``section.key=value`` to the content of a recipe file, which is changed in place."""
     full_key, equals, text = override.partition("=")
     section, dot, key = full_key.partition(".")
     if not (equals and dot and section and key):
@@ -420,7 +425,7 @@ def _apply_override(content: dict[str, Any], override: str) -> None:
 
 
 def _find_type(key: str, struct: Any, override: str) -> Any:
-    """Return the type of a key of a struct. Raises :class:`InputError` for an unknown key."""
+    """Return the declared type of a field of a struct. Raises :class:`InputError` with ``override`` for another key."""
     types = {field.name: field.type for field in msgspec.structs.fields(struct)}
     if key not in types:
         raise InputError(f"unknown key {key!r}; expected {', '.join(types)}", path=f"--set {override}")

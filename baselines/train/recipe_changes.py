@@ -26,8 +26,8 @@ _NEUTRAL_KEYS = {
 def inherit_values(name: str, values_by_recipe: Mapping[str, Sequence[str]]) -> list[str]:
     """Return the ``section.key=value`` texts for a recipe. Later values override earlier ones.
 
-    The values for the recipe of ``like`` come first, without the keys that the recipe's own file sets. Then come the
-    values for the recipe itself.
+    ``values_by_recipe`` has such texts by the recipes' names. The values for the recipe of ``like`` come first, without
+    the keys that the recipe's own file sets. Then come the values for the recipe itself.
     """
     content = {}
     if name in recipe_names():
@@ -44,16 +44,17 @@ def inherit_values(name: str, values_by_recipe: Mapping[str, Sequence[str]]) -> 
 
 
 def differences_from_recipe(name: str, changed_values: Sequence[str]) -> list[str]:
-    """Describe the changed values of a training whose result is not comparable with that of the recipe itself.
+    """Describe the changes because of which a training's result is not comparable with that of the recipe ``name``.
 
-    ``changed_values`` are ``section.key=value`` texts.
+    ``changed_values`` are ``section.key=value`` texts. The list is empty if they only change the seed, the speed or the
+    evaluation during the training.
     """
     if name.endswith(SCRATCH):
         return ["models from scratch, not from pretrained weights"]
     recipe = read_recipe(name)
     changed_recipe = read_recipe(name, changed_values)
     differences = []
-    hidden_keys = set(_NEUTRAL_KEYS)
+    hidden_keys = set(_NEUTRAL_KEYS)  # keys that are not described
     if changed_recipe.model.start != recipe.model.start:
         recipe_start = recipe.model.start.removeprefix(FROM_RECIPE)
         differences.append(f"{name} starts from {changed_recipe.model.start}, not from {recipe_start}")

@@ -98,7 +98,7 @@ class CollectionSizes(NamedTuple):
     def pairs(self, set_name: str, split: str) -> int:
         """The number of (query, positive passage) pairs in a split."""
         if not self.release:
-            table_row = split if set_name == "main" else None
+            table_row = split if set_name == "main" else None  # None raises KeyError, as above
             return int(published_figures()["table3"][table_row]["positive_passages"])
         grades = self.release.table(set_of(set_name).qrels, split, ["score"])["score"]
         return int(pc.sum(pc.greater(grades, 0)).as_py() or 0)
@@ -121,9 +121,10 @@ def starting_architecture(recipe: Recipe, recipes: Mapping[str, Recipe]) -> Arch
 
 
 def tokens_of_row(recipe: Recipe) -> int:
-    """Return the tokens of a training row. A dual-encoder's row has a query and its passages, other rows one text."""
+    """Return the tokens of a training row. A dual-encoder's row has a query, a positive and its negatives."""
     data = recipe.data
     if recipe.model.kind != "dual":
+        # A cross-encoder's (query, passage) pair, or a passage of a masked language model.
         return data.passage_length
     negative_count = data.negatives_per_positive
     if data.rows == "one-negative":
@@ -132,7 +133,7 @@ def tokens_of_row(recipe: Recipe) -> int:
 
 
 def training_rows(recipe: Recipe, sizes: CollectionSizes) -> int:
-    """Return the number of rows that a training reads, over all epochs."""
+    """Return the number of rows that a training reads, over all epochs and at most ``train.max_steps`` steps."""
     data = recipe.data
     train = recipe.train
     if recipe.model.kind == "mlm":
@@ -151,22 +152,25 @@ def training_rows(recipe: Recipe, sizes: CollectionSizes) -> int:
 
 
 def training_cost(recipe: Recipe, sizes: CollectionSizes, recipes: Mapping[str, Recipe]) -> ModelCost:
-    """Estimate the cost of a training. ``recipes``: as for :func:`starting_architecture`."""
+    """Estimate the cost of a training. ``recipes``: the recipes that train starting checkpoints, by name."""
     row_count = training_rows(recipe, sizes)
     token_count = row_count * tokens_of_row(recipe)
-    model = starting_architecture(recipe, recipes)
-    if model is None:
+    architecture = starting_architecture(recipe, recipes)
+    if architecture is None:
         return ModelCost(row_count, token_count)
     saved_copies = 1  # the checkpoint
     if recipe.train.saves:
         saved_copies += _WEIGHTS_IN_STATES
-    disk_bytes = recipe.model.towers * model.parameters * _BYTES_PER_WEIGHT * saved_copies
-    operation_count = _TRAINING_OPERATIONS * model.in_layers * token_count
+    disk_bytes = recipe.model.towers * architecture.parameters * _BYTES_PER_WEIGHT * saved_copies
+    operation_count = _TRAINING_OPERATIONS * architecture.in_layers * token_count
     return ModelCost(row_count, token_count, operation_count, disk_bytes)
 
 
 def inference_cost(model: Architecture | None, rows: int, length: int, *, stores_vectors: bool = False) -> ModelCost:
-    """Estimate the cost of encoding or scoring ``rows`` texts of ``length`` tokens. None is an unknown model."""
+    """Estimate the cost of encoding or scoring ``rows`` texts of ``length`` tokens. A ``model`` None is unknown.
+
+    ``stores_vectors``: True if the vectors of the texts are written to disk.
+    """
     token_count = rows * length
     if model is None:
         return ModelCost(rows, token_count)
@@ -186,7 +190,7 @@ def call_cost(
         verb: the verb as on the command line.
         arguments: the arguments of its function, by name. Paths are texts.
         sizes: the sizes of the release.
-        recipes: the recipes that earlier calls train, by their names and by the paths of their checkpoints.
+        recipes: the recipes that this and earlier calls train, by their names and by the paths of their checkpoints.
 
     Raises:
         InputError: the release lacks a config that the verb reads.

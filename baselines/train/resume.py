@@ -40,8 +40,9 @@ def states_of(out: Path) -> Path:
 def states_kept(out: Path, about: dict[str, Any], *, anew: bool) -> Iterator[Path]:
     """Yield the folder of states. An :class:`InputError` in the block removes the folder if it has no states.
 
-    The folder is emptied first if ``anew`` is true, or if the states belong to another training (recipe, data or
-    starting checkpoint differ). Raises :class:`InputError` if the folder has files that no training wrote.
+    ``about`` is everything the training depends on, and is written to ``about.json``. The folder is emptied first if
+    ``anew`` is true, or if the states belong to another training (recipe, data or starting checkpoint differ). Raises
+    :class:`InputError` if the folder has files that no training wrote.
     """
     states = states_of(out)
     earlier_about = None

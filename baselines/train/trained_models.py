@@ -94,8 +94,8 @@ def dual_encoder(recipe: Recipe, start_model: str, device: str, commit: str | No
     """Open the dual-encoder to train, from ``start_model`` (a directory, or a hub name at a ``commit``).
 
     A SentenceTransformer keeps its own pooling and similarity, and the prompts that the recipe does not set. Raises
-    :class:`InputError` if the recipe asks for a different pooling or similarity, or for cosine similarity with
-    ``train.scale`` <= 1.
+    :class:`InputError` if a setting of the recipe does not fit the model: another pooling, similarity or number of
+    encoders, a length above the model's longest input, or cosine similarity with ``train.scale`` <= 1.
     """
     commit_settings = ModelSettings(start_model, revision=commit or "")
     expect_complete_copy(commit_settings)
@@ -131,7 +131,10 @@ def dual_encoder(recipe: Recipe, start_model: str, device: str, commit: str | No
 def _open_dual_encoder(
     recipe: Recipe, start_model: str, settings: ModelSettings, device: str, commit: str | None
 ) -> tuple[SentenceTransformer, str]:
-    """Open a SentenceTransformer, or a plain transformer with a pooling layer. Return the model and its similarity."""
+    """Open a SentenceTransformer, or a plain transformer with a pooling layer.
+
+    ``settings`` has the name and the commit, too. Return the model, and its similarity (``dot`` or ``cos``).
+    """
     failure = f"cannot start from the model {start_model!r}"
     similarity: str
     with convert_library_errors(failure, start_model), exclusive_loading():
@@ -177,9 +180,10 @@ def _check_shortest(recipe: Recipe, model: SentenceTransformer, similarity: str,
 
 
 def _set_lengths(recipe: Recipe, towers: dict[str, Any]) -> None:
-    """Set the lengths of queries and passages, and the official tokenizers. Raises :class:`InputError`.
+    """Set the lengths of queries and passages, and the official tokenizers, and freeze the unused poolers.
 
-    ``towers`` has the transformers by route.
+    ``towers`` has the transformers by route: ``query`` and ``document``, or only a shared ``document``. Raises
+    :class:`InputError` if a transformer cannot read texts of the recipe's lengths.
     """
     data = recipe.data
     for route, tower in towers.items():
@@ -212,7 +216,7 @@ def is_static(model: SentenceTransformer) -> bool:
 
 
 def halved_dimensions(model: SentenceTransformer, shortest: int) -> list[int]:
-    """Return the dimension of the model's vectors, a half, a quarter, and so on, down to ``shortest``."""
+    """Return the dimension of the model's vectors, a half, a quarter, and so on, while it is at least ``shortest``."""
     dimensions = []
     dimension = model.get_embedding_dimension() or 0
     while dimension and dimension >= shortest:
@@ -259,7 +263,7 @@ def _find_towers(model: SentenceTransformer, expected_count: int, start_model: s
 
 
 def _pooling_modes(model: SentenceTransformer) -> str:
-    """Return the names of a model's pooling modes, as text."""
+    """Return the pooling modes of all pooling layers of a model, as text: ``cls``, ``cls+mean``, or "" without any."""
     modes = set()
     for module in model.modules():
         if isinstance(module, Pooling):
@@ -368,9 +372,10 @@ def _check_names(start_model: str, modules: list[Any], *tokenizers: Any) -> None
 
 
 def make_start(recipe: Recipe, start_model: str, passages: CachedPassages, folder: Path) -> Path:
-    """Return ``folder`` with the starting checkpoint ``scratch`` or ``words``, which is created if it is missing.
+    """Create a starting checkpoint in ``folder`` if the folder is missing or unfinished, and return ``folder``.
 
-    The first process writes the files while other processes wait. The same recipe and collection give the same bytes.
+    ``start_model`` is ``scratch`` or ``words``. The first process writes the files while other processes wait. The same
+    recipe and collection give the same bytes.
     """
     # The last file that each function writes. A folder with this file is complete.
     if start_model == WORDS:
@@ -392,6 +397,7 @@ def _spaced_texts(passages: CachedPassages, max_passages: int) -> Iterator[str]:
 
 
 def _write_scratch(recipe: Recipe, passages: CachedPassages, folder: Path) -> None:
+    """Write a BERT with random weights, and its tokenizer with a vocabulary from the collection."""
     sizes = recipe.scratch
     vocabulary = build_wordpieces(passages, sizes.vocabulary, sizes.vocabulary_passages)
     vocabulary_path = folder / "vocab.txt"
@@ -455,6 +461,7 @@ def build_wordpieces(passages: CachedPassages, size: int, max_passages: int) -> 
     )
     tokenizer.train_from_iterator(_spaced_texts(passages, max_passages), trainer)
     id_by_piece = tokenizer.get_vocab()
+    # A line number of vocab.txt is the id of the line's piece.
     return sorted(id_by_piece, key=id_by_piece.__getitem__)
 
 
@@ -466,6 +473,7 @@ def _stands_alone(character: str) -> bool:
 
 
 def _write_words(recipe: Recipe, passages: CachedPassages, folder: Path) -> None:
+    """Write a static model with one vector for each frequent word and each character of the collection."""
     counts = CollectionCounts(passages, recipe.words.vocabulary_passages)
     tokenizer, words = words_tokenizer(counts, recipe.words.vocabulary)
     vectors = start_vectors(words, counts, recipe.words, recipe.train.seed)
@@ -481,7 +489,7 @@ class CollectionCounts:
     Attributes:
         passages: the number of passages read.
         words: the number of occurrences of each word.
-        found: the number of passages that contain each word or single character.
+        passages_with: the number of passages that contain each word or single character.
     """
 
     def __init__(self, passages: CachedPassages, max_passages: int) -> None:
@@ -489,7 +497,7 @@ class CollectionCounts:
 
         self.passages = min(max_passages, len(passages))
         self.words: collections.Counter[str] = collections.Counter()
-        self.found: collections.Counter[str] = collections.Counter()
+        self.passages_with: collections.Counter[str] = collections.Counter()
         normalise = _normalizer().normalize_str
         for text in _spaced_texts(passages, max_passages):
             # jieba's words, and not the tokens of BM25, because the tokenizer below splits é from Latin letters, too.
@@ -497,11 +505,11 @@ class CollectionCounts:
             self.words.update(words)
             passage_terms = set(words)
             passage_terms.update(*words)  # the characters of the words
-            self.found.update(passage_terms)
+            self.passages_with.update(passage_terms)
 
     def idf(self, word: str) -> float:
         """The inverse document frequency of a word or character."""
-        return math.log((self.passages + 1) / (self.found[word] + 1))
+        return math.log((self.passages + 1) / (self.passages_with[word] + 1))
 
 
 def _normalizer() -> Any:
@@ -513,14 +521,15 @@ def _normalizer() -> Any:
 def words_tokenizer(counts: CollectionCounts, size: int) -> tuple[Tokenizer, list[str]]:
     """Return a tokenizer of the ``size`` most frequent words and all characters, and its tokens in id order.
 
-    The tokenizer splits between Latin letters, digits and other letters. It keeps only letters and digits.
+    Words of more than 16 characters are skipped. The tokenizer splits between Latin letters, digits and other letters.
+    It keeps only letters and digits.
     """
     from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
     short_words = [word for word in counts.words if len(word) <= _LONGEST_WORD]
     short_words.sort(key=lambda word: (-counts.words[word], word))
     frequent_words = short_words[:size]
-    characters = {character for character in counts.found if len(character) == 1}
+    characters = {term for term in counts.passages_with if len(term) == 1}
     # The unknown token has the id 0. Single characters that are no frequent words come last.
     tokens = [_UNKNOWN, *frequent_words]
     tokens += sorted(characters.difference(frequent_words))
@@ -543,9 +552,9 @@ def start_vectors(
 ) -> npt.NDArray[np.float32]:
     """Return the initial vectors of the words, shape (words, dimensions).
 
-    Words and characters get random unit vectors, scaled by inverse document frequency. A word's initial vector is the
-    word's random vector plus ``sizes.characters`` times its characters' vectors. So words with shared characters are
-    similar.
+    ``words`` are the tokens of :func:`words_tokenizer`, of which the first is the unknown token. Words and characters
+    get random unit vectors, scaled by inverse document frequency. A word's initial vector is the word's random vector
+    plus ``sizes.characters`` times its characters' vectors. So words with shared characters are similar.
     """
     generator = np.random.default_rng(seed)
 
@@ -557,7 +566,7 @@ def start_vectors(
         return signs.astype(np.float32) * (lengths / math.sqrt(sizes.dimensions))[:, None]
 
     vectors = random_vectors(words)
-    characters = sorted(set[str]().union(*words[1:]))
+    characters = sorted(set[str]().union(*words[1:]))  # the characters of all words
     character_vectors = random_vectors(characters) * sizes.characters
     character_rows = {character: row for row, character in enumerate(characters)}
     # The unknown token keeps its vector of zeros.

@@ -95,6 +95,7 @@ def mrr_of_labels(run: Run, pair_labels: Mapping[Pair, int]) -> float:
 
 
 def _tables_of(figures: dict[str, Any]) -> list[Table]:
+    """Return the figures of :func:`compare_judges` as tables. Only the figures of runs have ``runs`` and ``tau``."""
     agreement_columns = ("model", "pairs", "kappa")
     agreement_row = [figures[name] for name in agreement_columns]
     grade_rows = [(row["grade"], row["relevant"], row["irrelevant"]) for row in figures["grades"]]
@@ -110,6 +111,7 @@ def _tables_of(figures: dict[str, Any]) -> list[Table]:
 
 
 def _text_of(figures: dict[str, Any]) -> str:
+    """Format the figures of :func:`compare_judges` for people."""
     kappa = "-" if figures["kappa"] is None else f"{figures['kappa']:.3f}"
     lines = [f"{figures['model']} (a model) and people, {figures['pairs']:,} pairs: Cohen's kappa {kappa}"]
     for row in reversed(figures["grades"]):

@@ -36,9 +36,10 @@ def finite_or_none(statistic: float) -> float | None:
 
 
 def cohen_of(votes: Mapping[Any, Mapping[str, int]]) -> dict[str, dict[str, float | int | None]]:
-    """Return Cohen's kappa of every two people, by their names, with the number of pairs that both people judged.
+    """Return Cohen's kappa of every two people who judged a pair in common.
 
-    ``votes`` maps pairs to person -> label.
+    ``votes`` maps a pair to person -> label. The result maps two names, such as ``anna, ben``, to ``kappa`` (None if
+    undefined) and ``pairs``, the number of pairs that both people judged.
     """
     people: set[str] = set()
     for labels in votes.values():
@@ -62,7 +63,10 @@ def fleiss_of(votes: Mapping[Any, Mapping[str, int]]) -> dict[str, float | int |
     """Return Fleiss' kappa of the pairs that several people judged.
 
     Fleiss' kappa needs an equal number of people for every pair, so only pairs with the most frequent number count. Of
-    equally frequent numbers, the largest is used.
+    equally frequent numbers, the largest is used. ``votes`` maps a pair to person -> label.
+
+    The result has ``kappa`` (None if undefined), ``pairs`` (the pairs that count) and ``people`` (the people of each
+    pair). If no pair has several people, both numbers are 0.
     """
     pairs_by_judges = Counter(len(labels) for labels in votes.values() if len(labels) > 1)
     if not pairs_by_judges:

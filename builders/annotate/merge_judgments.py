@@ -37,7 +37,8 @@ def merge_judgments(
 ) -> dict[str, dict[str, Any]]:
     """Write ``base_release`` with a round's judgments. Return ``relabelled`` of the new ``stats.json``.
 
-    Raises :class:`InputError` if the round was made from other queries or passages, or has no settled label.
+    The returned value maps each split that people judged, in this or an earlier round, to its figures. Raises
+    :class:`InputError` if the round was made from other queries or passages, or has no settled label.
     """
     annotation_round = open_round(round_path, "relevance")
     split = annotation_round.split

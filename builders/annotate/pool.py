@@ -76,10 +76,12 @@ def find_candidates(
     depth: int,
     earlier_pool: Path | None,
 ) -> RunCandidates:
-    """Return the union of the ``depth`` best passages of each run, without the pairs of an earlier pool.
+    """Return the union of the ``depth`` best passages of each run as the candidates of a pool.
+
+    The candidates without the pairs of ``earlier_pool``, which is a file, are in ``new_ranks``.
 
     Raises:
-        InputError: two runs have the same name, or the release lacks a query or passage of a run or of the pool.
+        InputError: two runs have the same name, or the release lacks a candidate, or a query of a run or of the pool.
     """
     query_ids = release.table("queries", split, ["_id"])["_id"].to_pylist()
     opened_runs, run_names = open_runs(runs)
@@ -138,7 +140,8 @@ def union_of(
 ) -> RankTable:
     """Return the union of the ``depth`` best passages of each run (Section 2.3: 50), in the order of ``query_ids``.
 
-    Raises :class:`InputError` if a run has a query that is not in ``query_ids``.
+    ``split`` is the split of the queries, for the error. A warning counts the queries that a run lacks. Raises
+    :class:`InputError` if a run has a query that is not in ``query_ids``.
     """
     # Query -> passage -> rank in each run. A rank is 0 until the run's passage is seen.
     ranks_by_query: dict[str, dict[str, list[int]]] = {query_id: {} for query_id in query_ids}
@@ -163,7 +166,7 @@ def union_of(
 
 
 def _expect_passages(release: Release, opened_runs: Sequence[Run], rank_table: RankTable) -> None:
-    """Raise :class:`InputError` if the corpus lacks a candidate. The error names the first run with this passage."""
+    """Raise :class:`InputError` if the corpus lacks a candidate. The error names the first run that has one."""
     candidate_ids: set[str] = set()
     for ranks_by_passage in rank_table.values():
         candidate_ids.update(ranks_by_passage)
@@ -180,7 +183,10 @@ def _expect_passages(release: Release, opened_runs: Sequence[Run], rank_table: R
 def write_candidates(
     run_path: Path, scored: Mapping[str, Sequence[tuple[str, float]]], run_tag: str, split: str
 ) -> None:
-    """Write candidates as a run for re-rankers. ``scored`` has (passage, 1 / the passage's best rank) by query."""
+    """Write candidates as a run for re-rankers, and log the command that scores the run.
+
+    ``scored`` has (passage id, score) pairs by query id. ``split`` is the split of the queries.
+    """
     line_count = write_run(run_path, scored.items(), tag=run_tag)
     # The next command needs a --top-k that covers the longest list.
     most_candidates = max(map(len, scored.values()), default=0)
@@ -189,7 +195,10 @@ def write_candidates(
 
 
 def scored_depth(run: Run) -> int | None:
-    """Return the number of passages per query that a re-ranker scored, from the run's manifest. None means all."""
+    """Return the number of passages per query that a re-ranker scored, from the run's manifest.
+
+    None means all passages. A run without a manifest counts as completely scored.
+    """
     if run.is_in_memory:
         if not run.manifest:
             return None
@@ -251,7 +260,10 @@ def mean_scores(
     scored_runs: Sequence[Run],
     scale: str,
 ) -> dict[str, dict[str, float]]:
-    """Return query -> passage -> mean of the scores that :func:`scores_of` returns (A.1)."""
+    """Return query -> passage -> mean of the re-rankers' scores (A.1), for the pairs of ``rank_table``.
+
+    ``scored_runs`` has one run for each re-ranker. ``scale`` and the errors are those of :func:`scores_of`.
+    """
     pairs = list(_ranks_by_pair(rank_table))
     scores_by_run = scores_of(pairs, scored_runs, scale, "pool candidates")
     means: dict[str, dict[str, float]] = {query_id: {} for query_id in rank_table}
@@ -320,6 +332,7 @@ def pool_report(figures: Mapping[str, Any]) -> Report:
 
 
 def _table_of(title: str, table_rows: Sequence[Mapping[str, Any]], text_columns: int) -> Table:
+    """Return a table of rows that have the same keys. ``text_columns`` is that of :class:`Table`."""
     columns = list(table_rows[0])
     cells = [list(row.values()) for row in table_rows]
     return Table(columns, cells, title, percent_columns=("share",), text_columns=text_columns)
@@ -331,7 +344,12 @@ def pool_figures(
 ) -> dict[str, Any]:
     """Return the figures of a pool as JSON values.
 
-    ``selected_pairs`` has the pairs of the new pool, or is None if no pool was written.
+    - ``queries``: the number of queries with a candidate;
+    - ``candidates``: numbers of new candidates by their judgments;
+    - ``runs``: a row for each run; ``depths``: a row for each depth;
+    - ``selected`` and ``ranks``: numbers of selected pairs by their judgments, and a row for each rank of the pool.
+
+    ``selected_pairs`` has the pairs of the new pool. Without it, no pool was written, and the last two are missing.
     """
     # Known grades by pair, for the counts below.
     grades: dict[Pair, int] = {}
@@ -353,6 +371,7 @@ def pool_figures(
 
 
 def _ranks_by_pair(rank_table: RankTable) -> dict[Pair, tuple[int, ...]]:
+    """Return pair -> rank in each run, in the order of ``rank_table``."""
     ranks_by_pair: dict[Pair, tuple[int, ...]] = {}
     for query_id, ranks_by_passage in rank_table.items():
         for passage_id, run_ranks in ranks_by_passage.items():
@@ -376,7 +395,11 @@ def _run_figures(
     grade_by_pair: Mapping[Pair, int],
     selected_pairs: Sequence[PooledCandidates] | None,
 ) -> list[dict[str, Any]]:
-    """Count the pairs and the positives of each run. ``alone`` counts the pairs that no other run has."""
+    """Count the pairs and the positives of each run. ``alone`` counts the pairs that no other run has.
+
+    ``new_pairs`` maps the new candidates to their ranks in the runs. ``selected`` counts the pairs of the new pool, if
+    ``selected_pairs`` has them.
+    """
     rows = []
     for run_number, run_name in enumerate(run_names):
         row: dict[str, Any] = {"run": run_name, "pairs": 0, "alone": 0, "positives": 0, "positives_alone": 0}
@@ -400,7 +423,10 @@ def _run_figures(
 def _depth_figures(
     all_pairs: Mapping[Pair, tuple[int, ...]], grade_by_pair: Mapping[Pair, int], run_depth: int
 ) -> list[dict[str, Any]]:
-    """Count the known positives among the best 1, 2, 3 ... passages of the runs, up to ``run_depth``."""
+    """Count the known positives among the best 1, 2, 3 ... passages of the runs, up to ``run_depth``.
+
+    ``all_pairs`` maps all candidates to their ranks in the runs. ``share`` is the share of all known positives.
+    """
     positive_count = sum(grade > 0 for grade in grade_by_pair.values())
     pair_ranks = []  # best rank in any run, and True for a positive
     for pair, run_ranks in all_pairs.items():

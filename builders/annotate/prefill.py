@@ -168,7 +168,7 @@ def _ask_endpoint(
     question: Asked,
     parallel: int,
 ) -> int:
-    """Ask an endpoint about pairs, several at a time, and return the number of judgments.
+    """Ask an endpoint about the pairs ``waiting``, ``parallel`` at a time, and return the number of judgments.
 
     Judgments are saved after every ``_ANSWERS_PER_FILE`` answers and at the end, also after an error.
     """
@@ -177,7 +177,7 @@ def _ask_endpoint(
     judgments: list[Judgment] = []
     saved_count = 0
 
-    def keep_answer(number: int, answer: str) -> None:
+    def keep_answer(number: int, answer: str) -> None:  # the number of the pair in ``waiting``
         nonlocal saved_count
         label = label_in(answer, question)
         if label is not None:
@@ -213,6 +213,7 @@ def _judgment_by_model(
     question: Asked = "relevance",
     note: str | None = None,
 ) -> Judgment:
+    """Return a model's judgment with the present time. ``label`` is a grade or an error category."""
     return Judgment(
         query_id=item.query_id,
         corpus_id=item.corpus_id,
@@ -257,6 +258,7 @@ def _show_predictions(round_path: Path, annotation_round: AnnotationRound, model
     """Write the model's labels as predictions into Label Studio's tasks of the packages that are not accepted."""
     labels = grades_by(round_path, model_name)
     if annotation_round.question == "relevance":
+        # Label Studio has the choices of people, 1 and 0, instead of grades.
         labels = {key: int(grade >= RELEVANT) for key, grade in labels.items()}
     for package in annotation_round.packages:
         if package.state == "accepted":
@@ -270,7 +272,10 @@ def _show_predictions(round_path: Path, annotation_round: AnnotationRound, model
 
 
 def grades_by(round_path: Path, model_name: str) -> dict[tuple[str, Pair], int]:
-    """Return (package, pair) -> the model's last label, in any version of the package."""
+    """Return (package's name, pair) -> the model's last label, in any version of the package.
+
+    The label is a grade or, in a round about errors, a category.
+    """
     grades: dict[tuple[str, Pair], int] = {}
     for judgment in read_judgments(round_path):  # ordered by time
         if judgment.model == model_name:
@@ -290,6 +295,7 @@ def families_of(model_name: str) -> set[str]:
 
 
 def _is_of_family(name_word: str, family_words: Sequence[str]) -> bool:
+    """True if a word of a model's name equals a word of the family, or begins with one that is long enough."""
     if name_word in family_words:
         return True
     prefixes = tuple(word for word in family_words if len(word) >= _SHORTEST_PREFIX)
@@ -297,7 +303,10 @@ def _is_of_family(name_word: str, family_words: Sequence[str]) -> bool:
 
 
 def warn_of_kin(judge_name: str, model_names: Iterable[str]) -> bool:
-    """Warn if ``judge_name`` may favour a model that has its name or family. Return True after a warning."""
+    """Warn if the model ``judge_name`` may favour one of ``model_names`` that has its name or family.
+
+    Return True after a warning.
+    """
     judge_families = families_of(judge_name)
     kin = []
     for name in model_names:

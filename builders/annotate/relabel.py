@@ -49,14 +49,20 @@ class HardNegatives:
 
 @dataclass(frozen=True)
 class MoveRule:
-    """The rule for a negative to become a positive, by the options of the step."""
+    """The rule for a negative to become a positive: the options of the step `relabel`.
+
+    Attributes:
+        scale: conversion of each score (:func:`.pool.scores_of`).
+        threshold: lowest score of a positive.
+        agree: ``mean`` (the mean of the scores must reach the threshold) or ``all`` (each score must).
+    """
 
     scale: str
     threshold: float
     agree: str
 
     def accepts(self, scores: Sequence[float]) -> bool:
-        """True if the re-rankers' scores of a negative make the negative a positive."""
+        """True if the re-rankers' scores of a negative, after the conversion, make the negative a positive."""
         decisive = min(scores) if self.agree == "all" else mean_of(scores)
         return decisive >= self.threshold
 
@@ -129,7 +135,8 @@ def move_negatives(
 ) -> Report:
     """Write a release whose training positives include the negatives that the re-rankers score as positive.
 
-    Return the numbers of moved pairs. Raises :class:`InputError` if a run lacks a negative.
+    ``runs`` has the scores of each re-ranker. Return the numbers of moved pairs. Raises :class:`InputError` if a run
+    lacks a negative, or is not in a file.
     """
     opened_runs, run_names = open_runs(runs)
     pairs = negatives.pairs
@@ -179,7 +186,8 @@ def _moved_rows(
 ) -> list[dict[str, Any]]:
     """Return the pairs that become positive, as rows of the list of moved pairs.
 
-    The scores of each run are in the order of ``pairs``. The row's ``score`` is their mean.
+    ``scores_by_run`` has the scores of each run, in the order of ``pairs``. A row's ``score`` is the mean of the pair's
+    scores.
     """
     moved_rows: list[dict[str, Any]] = []
     scores_by_pair = zip(*scores_by_run, strict=True)
@@ -236,6 +244,7 @@ def _report(
 
 
 def _text_of(figures: dict[str, Any]) -> str:
+    """Format the figures of :func:`_report` for people."""
     run_texts = []
     for run_name, positive_count in figures["held_positive"].items():
         run_texts.append(f"{run_name} scores {positive_count:,} as positive")

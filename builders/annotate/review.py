@@ -34,9 +34,10 @@ _SHOWN_CHARACTERS = 80  # of a wrong name in an error
 
 
 def write_reviews(round_path: Path, reviewers: Sequence[str]) -> list[Path]:
-    """Write sheets with random pairs of each fully judged package for each reviewer. Return the paths of the sheets.
+    """Write a sheet with random pairs of a package for each reviewer. Return the paths of the sheets.
 
-    Raises :class:`InputError` for a reviewer's name that cannot be a folder's name.
+    Only packages that are fully judged and not accepted have sheets. The others are logged. Raises :class:`InputError`
+    for a reviewer's name that cannot be a folder's name.
     """
     annotation_round = open_round(round_path)
     package_standings = read_standings(round_path, annotation_round)
@@ -72,7 +73,10 @@ def draw_pairs(standing: PackageStanding, reviewer: str, rule: QualityRule) -> s
 
 
 def write_disputes(round_path: Path) -> tuple[list[Path], int]:
-    """Write sheets with the pairs on which people disagree. Return (paths of the sheets, number of pairs)."""
+    """Write sheets with the pairs on which people disagree. Return (paths of the sheets, number of pairs).
+
+    Packages without such a pair have no sheet.
+    """
     annotation_round = open_round(round_path)
     folder = round_path / "adjudication"
     choices = annotation_round.label_question.choices
@@ -207,7 +211,7 @@ def _format_reviews(row: Mapping[str, Any]) -> str:
 
 
 def _package_table(rows: Sequence[Mapping[str, Any]], accuracies: Sequence[float | None]) -> Table:
-    """Return the packages as a table, with each accuracy as a number."""
+    """Return rows of :func:`_row` as a table. ``accuracies`` replace the accuracies in the rows, which are texts."""
     columns = list(rows[0]) if rows else ["package"]
     cells = []
     for row, accuracy in zip(rows, accuracies, strict=True):
@@ -217,6 +221,7 @@ def _package_table(rows: Sequence[Mapping[str, Any]], accuracies: Sequence[float
 
 
 def _kappa_table(figures: Mapping[str, Any]) -> Table:
+    """Return the results of :func:`cohen_of` and :func:`fleiss_of`, in ``cohen`` and ``fleiss``, as a table."""
     rows = [["Cohen", people, kappa["kappa"], kappa["pairs"]] for people, kappa in figures["cohen"].items()]
     fleiss = figures["fleiss"]
     if fleiss["pairs"]:
@@ -225,6 +230,7 @@ def _kappa_table(figures: Mapping[str, Any]) -> Table:
 
 
 def _text_of(figures: Mapping[str, Any]) -> str:
+    """Format the figures of :func:`check_packages` for people: a line for each package and for each kappa."""
     lines = []
     for row in figures["packages"]:
         line = f"package {row['package']}, version {row['version']}: {row['judged']:,} of {row['pairs']:,} judged"

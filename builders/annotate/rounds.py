@@ -170,11 +170,13 @@ class Judgment(PairIds, frozen=True, rename="kebab", omit_defaults=True, forbid_
     def __post_init__(self) -> None:
         is_by_model = self.kind == "model"
         lowest = 1 if self.question == "errors" else 0
-        highest = QUESTIONS[self.question].highest[is_by_model]
+        highest_of_person, highest_of_model = QUESTIONS[self.question].highest
+        highest = highest_of_model if is_by_model else highest_of_person
         if not lowest <= self.label <= highest:
             raise ValueError(f"label: expected {lowest} to {highest} for the kind {self.kind}")
         if (self.model is not None) != is_by_model:
             raise ValueError("model: expected for the kind model and for no other")
+        # The type Name is checked only when a file is read, not for a judgment that Python code makes.
         if not 0 < len(self.annotator) <= _LONGEST_NAME:
             raise ValueError(f"annotator: expected a name of at most {_LONGEST_NAME} characters")
         if make_visible(self.annotator) != self.annotator:
@@ -216,8 +218,9 @@ def add_judgments(round_path: Path, judgments: Sequence[Judgment], timed: bool =
     """Add new judgments to a round as one file, and return their number.
 
     The file appears when it is complete. A lock makes two processes take turns. Adding judgments a second time changes
-    nothing. If ``timed`` is False, the time of each judgment is the time of the import. An untimed judgment is new only
-    if its label or note differs from the person's latest judgment of the pair in this version of the package.
+    nothing. If ``timed`` is False, the times of ``judgments`` are only the time of the import, and do not count. An
+    untimed judgment is new only if its label or note differs from the person's latest judgment of the pair in this
+    version of the package.
     """
     folder = round_path / JUDGMENTS
     with hold_lock(folder, folder, wait=True):
@@ -247,7 +250,10 @@ def _new_untimed(
     judgments: Sequence[Judgment],
     earlier_judgments: Sequence[Judgment],
 ) -> list[Judgment]:
-    """Return the judgments whose label or note differs from the latest of ``earlier_judgments``, ordered by time."""
+    """Return the judgments whose label or note differs from the latest earlier judgment of the same identity.
+
+    ``earlier_judgments`` are ordered by time.
+    """
     latest = {judgment.identity: (judgment.label, judgment.note) for judgment in earlier_judgments}
     # The last of a repeated pair wins.
     last_judgments = {judgment.identity: judgment for judgment in judgments}
@@ -404,7 +410,10 @@ class PackageStanding:
 
     @property
     def digest(self) -> str:
-        """A hash of the labels that most annotators gave. ``Package.labels`` is the hash at the time of acceptance."""
+        """A hash of the labels that most annotators gave. ``Package.labels`` is the hash at the time of acceptance.
+
+        Labels of adjudicators do not change the hash, because they may decide pairs of an accepted package.
+        """
         lines = (f"{' '.join(pair)} {self.annotator_label(pair)}" for pair in self.pairs)
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
@@ -438,7 +447,10 @@ class PackageStanding:
 
 
 def read_standings(round_path: Path, annotation_round: AnnotationRound) -> list[PackageStanding]:
-    """Return the judgments of each package of a round."""
+    """Return the judgments of each package's present version, in the order of ``round.json``.
+
+    Models' judgments, and judgments of earlier versions, are skipped.
+    """
     by_package: dict[str, PackageStanding] = {}
     for package in annotation_round.packages:
         pairs = dict.fromkeys(item.pair for item in items_of(round_path, package))

@@ -89,7 +89,10 @@ def tasks_of(
     judgment_kind: Kind,
     pair_fields: Mapping[Pair, Mapping[str, Any]],
 ) -> list[Task]:
-    """Return tasks for some pairs of a package. ``pair_fields`` maps each pair to its field ``said`` or ``label``."""
+    """Return tasks for the pairs of a package that are keys of ``pair_fields``, in the package's order.
+
+    ``pair_fields`` maps a pair to further fields of its task: ``said``, ``label`` or none.
+    """
     tasks = []
     for item in items_of(round_path, package):
         if item.pair in pair_fields:
@@ -395,7 +398,10 @@ def import_files(
 
 
 def _read_rows(path: Path, question: LabelQuestion) -> Iterator[tuple[int, JudgmentRow]]:
-    """Yield (number for errors, row) of a file. The first character tells its format."""
+    """Return (number of the line or of Label Studio's task, row) of each judgment in a file.
+
+    The file's first character tells its format.
+    """
     start = first_character(path)
     if start == "{":
         return read_lines(path)
@@ -410,7 +416,10 @@ def _check_subject(
     packages: Mapping[str, tuple[Package, set[Pair]]],
     person: str | None,
 ) -> None:
-    """Raise :class:`InputError` if the round does not have the row's pair, or if the row has no person."""
+    """Raise :class:`InputError` if the round lacks the row's package, pair or version, or if there is no person.
+
+    ``packages`` maps a package's name to the package and its pairs. ``person`` is the annotator, if known.
+    """
     package, pairs = packages.get(row.package, (None, set()))
     if package is None:
         raise InputError(f"the round has no package {row.package!r}", path=error_path)
@@ -453,7 +462,10 @@ def read_sheet(
     sheet_path: Path,
     question: LabelQuestion = RELEVANCE,
 ) -> Iterator[tuple[int, JudgmentRow]]:
-    """Yield (line, row) of a filled-in table. Raises :class:`InputError` for a missing column and for a wrong row."""
+    """Yield (line, row) of a filled-in table. The row of an empty label has the label None.
+
+    Raises :class:`InputError` for a missing column and for a wrong row.
+    """
     for source in find_tables([sheet_path]):
         table = open_table(source, spreadsheet=True)
         for column in _REQUIRED_COLUMNS:
@@ -485,7 +497,10 @@ def read_export(
     export_path: Path,
     question: LabelQuestion = RELEVANCE,
 ) -> Iterator[tuple[int, JudgmentRow]]:
-    """Yield (task number from 1, row) for every annotation in Label Studio's JSON export (not JSON-MIN)."""
+    """Yield (task number from 1, row) for every annotation with a choice in Label Studio's JSON export (not JSON-MIN).
+
+    Skipped tasks have no row. Raises :class:`InputError` for several choices, and for a choice that does not fit.
+    """
     # An export is one JSON list, so it is read at once.
     studio_tasks = json_of(read_whole(export_path), list[_StudioTask], export_path)
     for task_number, studio_task in enumerate(studio_tasks, 1):

@@ -44,7 +44,8 @@ def translate_splits(
     """Write the translations of the queries of ``splits``. Return (number of queries, of translated queries).
 
     The model is at the endpoint or, if ``local`` is True, on this machine. Translations that ``out_path`` already has
-    are not asked for again. Raises :class:`InputError` if the release lacks a split, or ``out_path`` is another table.
+    are not asked for again. Raises :class:`InputError` if the release lacks a split, or ``out_path`` is another table,
+    and :class:`Unfinished` if the model fails after some answers, which are saved.
     """
     if out_path.suffix != ".tsv":  # the next call reads the table by its name
         raise InputError("expected a name that ends in .tsv", path=out_path)
@@ -97,6 +98,7 @@ def _save_answers(
     translations: Mapping[str, str],
     all_queries: Mapping[str, str],
 ) -> None:
+    """Write the file of answers anew. Both mappings have the query's id as key; empty translations are left out."""
     saved_lines = []
     for zh_id, english in translations.items():
         if english:
@@ -172,6 +174,7 @@ def _ask_endpoint(
     keep_answer: Keep,
     parallel: int,
 ) -> None:
+    """Translate with the model at the endpoint, ``parallel`` queries at a time."""
     endpoint = Endpoint(model_name, ", or use --local")
     prompts = [_PROMPT.format(query=text) for text in query_texts]
     endpoint.ask_all(prompts, keep_answer, parallel, "translate")

@@ -31,7 +31,8 @@ def write_translation_packages(
 ) -> tuple[int, int]:
     """Write the queries of ``splits`` (empty: of all splits) as packages. Return (number of queries, of packages).
 
-    Raises :class:`InputError` if the release lacks a split.
+    ``machine_tables`` have machine translations, which translators may correct. Raises :class:`InputError` if the
+    release lacks a split.
     """
     _, texts_by_split, translations = open_translations(release_path, machine_tables, "auto")
     exported_splits = [split for split in SPLITS if split in (splits or texts_by_split)]
@@ -47,6 +48,7 @@ def write_translation_packages(
             package = f"{split}-{number // package_size + 1:03d}"
             packages.add(package)
             machine_text = machine_texts.get(zh_id, "")
+            # Translators correct the second text, in the column ``english``.
             rows.append((package, zh_id, chinese, machine_text, machine_text))
     write_rows(out_path, PACKAGE_COLUMNS, rows)
     return len(rows), len(packages)
@@ -133,6 +135,7 @@ def import_translations(
 
 
 def _package_figures(package: str, query_count: int, verdict: Verdict) -> dict[str, Any]:
+    """Return the row of a package for the report and ``stats.json``."""
     accuracy = None
     if verdict.accuracy is not None:
         accuracy = round_stat(float(verdict.accuracy))
@@ -193,6 +196,7 @@ def review_packages(
     package, and if the English text changed after the sheet was drawn.
     """
     packages = by_package(translations)
+    # Package -> sheet -> query id -> True if the reviewer finds the translation right.
     answers_by_package: dict[str, dict[str, dict[str, bool]]] = {package: {} for package in packages}
     sheets_by_content: dict[str, Source] = {}
     for sheet in sheets:

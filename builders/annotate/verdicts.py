@@ -54,6 +54,7 @@ def judge_package(
     if refusal:
         return Verdict(answer_counts, refusal, reviewed=False)
     verdict = Verdict(answer_counts, refusal="", reviewed=True)
+    # A rule that requires no reviewer accepts a package without reviews.
     if verdict.accuracy is None or verdict.accuracy >= rule.accuracy:
         return verdict
     # The accuracy is below the threshold, so annotators revise the package.
@@ -68,7 +69,11 @@ def _incompleteness(
     answer_counts: Mapping[str, tuple[int, int]],
     rule: QualityRule,
 ) -> str:
-    """Return why the reviews do not suffice for a decision, or "" if they do."""
+    """Return why the reviews do not suffice for a decision, or "" if they do.
+
+    ``answer_counts`` has each reviewer's right and judged items, without ties. The other parameters are those of
+    :func:`judge_package`.
+    """
     if len(answer_counts) < rule.reviewers:
         return f"has {len(answer_counts)} reviews, expected at least {rule.reviewers}"
     required_items = min(rule.review_pairs, item_count)

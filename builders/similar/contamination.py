@@ -86,14 +86,15 @@ class MatchTotals:
         self._match_counts: Counter[tuple[str, str]] = Counter()
 
     def add(self, block_result: BlockResult, benchmark: BenchmarkTexts) -> None:
-        """Add the matches, examples and counts of a block."""
+        """Add the matches, examples and counts of a block. ``benchmark`` has the texts of the examples."""
         self.rows += block_result.row_count
         self.texts["questions"] += block_result.question_count
         self.texts["passages"] += block_result.passage_count
         self.answered_ids |= block_result.answered_ids
         for text_kind, line, text, like in block_result.matches:
             ways_by_id = self.strongest_ways[text_kind]
-            ways_by_id[like.id] = min(like.how, ways_by_id.get(like.id, like.how), key=HOW.index)
+            earlier_way = ways_by_id.get(like.id, like.how)
+            ways_by_id[like.id] = min(like.how, earlier_way, key=HOW.index)  # HOW has the strongest way first
             self._match_counts[text_kind, like.how] += 1
             if self._match_counts[text_kind, like.how] <= _EXAMPLES:
                 self.examples.append(
@@ -109,7 +110,11 @@ class MatchTotals:
                 )
 
     def figures(self, texts_by_split: Mapping[str, Collection[str]], answers: Answers) -> dict[str, Any]:
-        """Count matching questions and passages of each split, and questions that share a row with their positive."""
+        """Count matching questions and passages of each split, and questions that share a row with their positive.
+
+        ``texts_by_split`` has the ids of the questions of each split. The result has ``rows`` and ``texts`` of the
+        training pairs, and ``splits``: split -> kind of text -> counts.
+        """
         split_figures = {}
         for split, question_ids in texts_by_split.items():
             passages_by_question = answers[split]
@@ -181,7 +186,7 @@ def compare_pairs(
                 raise InputError("has no rows; expected training pairs", path=path)
             figures = file_totals.figures(tested.texts_by_split, answers)
             file_reports.append({"file": str(path)} | figures | {"examples": file_totals.examples})
-        _open_benchmark.cache_clear()
+        _open_benchmark.cache_clear()  # without a pool, this process has kept the indexes in memory
     return {
         "options": tested.options,
         "files": file_reports,
@@ -210,6 +215,7 @@ def _positives(release: Release, split: str) -> dict[str, set[str]]:
 
 
 def _choose_workers(pair_paths: Sequence[Path]) -> int:
+    """Return the number of worker processes: 1 for small files, else one for each usable core."""
     total_bytes = sum(map(_size_of, pair_paths))
     if total_bytes <= _SMALL:
         return 1
@@ -245,7 +251,10 @@ def _compare_block(benchmark_path: Path, block: list[Pair]) -> BlockResult:
 
 
 def _match_texts(text_kind: str, lines: Sequence[tuple[int, str]], index: LikeTexts, scores: Scores) -> list[Match]:
-    """Return the matches of texts, each with its line. ``scores`` has a model's scores of the texts, by their MD5."""
+    """Return the matches of ``lines``, (line, text) pairs, with the texts of ``index``.
+
+    ``scores`` has a model's matches of a text by the text's MD5, and may be empty.
+    """
     matches = []
     likes_of_texts = index.find([text for _, text in lines])
     for (line, text), likes in zip(lines, likes_of_texts, strict=True):
@@ -258,7 +267,10 @@ def _match_texts(text_kind: str, lines: Sequence[tuple[int, str]], index: LikeTe
 
 
 def _answered_questions(matches: Sequence[Match], answers: Mapping[str, set[str]]) -> set[str]:
-    """Return the ids of the benchmark's questions that share a row with one of their positive passages."""
+    """Return the ids of the benchmark's questions that share a row with one of their positive passages.
+
+    ``answers`` maps a question's id to the ids of its positive passages.
+    """
     positives_in_rows = {(match.line, match.like.id) for match in matches if match.text_kind == _POSITIVE}
     answered_ids = set()
     for match in matches:
@@ -270,9 +282,10 @@ def _answered_questions(matches: Sequence[Match], answers: Mapping[str, set[str]
 
 
 def write_pair_questions(tested: TestedQuestions, pair_paths: Sequence[Path], names: Names, out: Path) -> None:
-    """Write a release with the questions of training pairs as queries of train, and the compared questions.
+    """Write a release whose train queries are the questions of training pairs.
 
-    `python -m baselines match` reads this release. The ids are the MD5 of the text.
+    The other splits of the queries are those of the benchmark that are compared. `python -m baselines match` reads this
+    release. The ids are the MD5 of the text.
     """
     # Equal questions have equal ids, so each question is written once.
     questions: dict[str, str] = {}
@@ -351,7 +364,10 @@ def _shorten(text: str) -> str:
 
 
 def _text_rows(part: Mapping[str, Any]) -> Iterator[list[str]]:
-    """Yield the rows of a file's table: a header, and a row for each split and kind of text."""
+    """Yield the rows of a file's table: a header, and a row for each split and kind of text.
+
+    ``part`` is one of the report's ``files``, or its totals.
+    """
     yield ["", "of", "found", "share", *HOW]
     for split, kinds in part["splits"].items():
         for text_kind, counts in kinds.items():

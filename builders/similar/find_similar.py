@@ -143,7 +143,7 @@ def find_similar(
 
 
 def warn_without_scores(rule: "LikenessRule") -> None:
-    """Log a warning if the rule allows the scores of a model, but has none."""
+    """Log a warning if the rule allows matches by a model's scores, but has no scores."""
     if "model" in rule.ways and not rule.score_runs:
         log.warning(
             "without --scores, few reworded questions are found (1 in 80 on cMedQQ, see docs/similar.md); write scores"

@@ -53,9 +53,10 @@ class Names(NamedTuple):
     either: Sequence[str] = EITHER
 
     def of(self, row_keys: Collection[str], pairs_path: Path, line: int | None = None) -> list[str]:
-        """Return the names of a row that belong to ``questions`` or ``passages``. Without one, try ``either``.
+        """Return those of ``row_keys`` that are in ``questions`` or ``passages`` or, if there are none, in ``either``.
 
-        Raises :class:`InputError` if the row has none of the names.
+        ``row_keys`` are the keys of a row, or the columns of a file. ``line`` is the row's line, for the error. Raises
+        :class:`InputError` if the row has none of the names.
         """
         names_with_role = [name for name in row_keys if name in self.questions or name in self.passages]
         if names_with_role:
@@ -84,7 +85,7 @@ def read_pairs(pairs_path: Path, names: Names) -> Iterator[Pair]:
     rows = _read_parquet(pairs_path, names) if is_parquet(pairs_path) else _read_lines(pairs_path)
     for line, row in rows:
         expected_names = names
-        if isinstance(row, list):  # a question, a passage, then negatives
+        if isinstance(row, list):  # a question, a passage, then negatives, under the usual names
             row = {"query": row[:1], "pos": row[1:2]}
             expected_names = Names()
         if not isinstance(row, dict):  # a number or a text, for example

@@ -94,7 +94,11 @@ def _find_similar(train_texts: Mapping[str, str], tested: TestedQuestions) -> Sc
 def _count_removed(
     earlier: Mapping[str, Any], tested: TestedQuestions, duplicated: Mapping[str, Collection[str]], similar: Scores
 ) -> dict[str, Any]:
-    """Return the value of ``similar`` in stats.json. ``earlier`` is the value of the release that was read."""
+    """Return the value of ``similar`` in stats.json.
+
+    ``earlier`` is this value in the release that was read, and is empty before the first run of the verb.
+    ``duplicated`` maps a split to the ids of its questions that are similar to a removed question, now or earlier.
+    """
     # Removed questions by the strongest way to match, with those of earlier runs of `similar`.
     removed_by_way = {way: earlier.get("by", {}).get(way, 0) for way in HOW}
     for likes in similar.values():
@@ -151,7 +155,7 @@ def removal_report(counts: Mapping[str, Any], output_path: Path) -> Report:
 
 
 def _write_list(list_path: Path, train_texts: Mapping[str, str], tested: TestedQuestions, similar: Scores) -> None:
-    """Write every pair of similar questions as a line of JSON."""
+    """Write every pair of similar questions as a line of JSON. ``similar`` is the result of :func:`_find_similar`."""
     split_by_question: dict[str, str] = {}
     for split, texts in tested.texts_by_split.items():
         split_by_question |= dict.fromkeys(texts, split)
@@ -206,6 +210,7 @@ def write_remaining(
     for config in _QUERY_COLUMNS:
         if (config, "train") not in splits:
             continue
+        # The joined rows have the ids of the translations. The other configs have the ids of the Chinese questions.
         removed_ids = translation_ids if config == "crosslingual" else removed
         draft.write(config, "train", _remaining_rows(release, config, removed_ids))
         if config.endswith("queries"):
@@ -252,7 +257,11 @@ def _count_remaining(
     judgments: Mapping[str, Mapping[str, int]],
     remaining_texts: Mapping[str, list[str]],
 ) -> None:
-    """Update the figures of train in stats.json. ``remaining_texts`` maps a config to its questions' texts."""
+    """Update the figures of train in stats.json.
+
+    ``removed`` are the ids of the removed questions. ``judgments`` still have their judgments. ``remaining_texts`` maps
+    a config to the texts of its remaining questions.
+    """
     if "train" in draft.stats["table3"]:
         remaining = {query_id: relevance for query_id, relevance in judgments.items() if query_id not in removed}
         passage_texts = texts_of_judged(release, remaining)

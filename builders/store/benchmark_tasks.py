@@ -14,7 +14,10 @@ MEASURES = {"MRR@10": "mrr_at_10", "Recall@1": "recall_at_1", "Recall@50": "reca
 
 
 def parts_of(splits: Collection[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Yield each (set, split) with queries and judgments, for dev and test. ``splits`` has (config, split) pairs."""
+    """Yield (set, split) of each dev and test split with queries and judgments.
+
+    ``splits`` has the (config, split) pairs of the release.
+    """
     for set_name, dataset_set in SETS.items():
         for split in TESTED_SPLITS:
             if (dataset_set.queries, split) in splits and (dataset_set.qrels, split) in splits:

@@ -79,7 +79,7 @@ def card_markdown(
         repo: ORG/NAME on the hub; empty for a local card.
         images: relative paths of the histograms.
         example, scores: a row of the release and a table of systems' scores, as Markdown.
-        split: the split in the commands of `How to evaluate`; empty if the release has no judgments.
+        split: the split in the commands of `How to evaluate`. Empty: the card has no such section.
     """
     configs = configs_of(entries)
     dataset_sets = sets_of(configs)
@@ -151,7 +151,8 @@ def _format_size(shards: list[FileEntry]) -> str:
 
 
 def _yaml_head(configs: Configs, is_reading_set: bool) -> str:
-    import yaml
+    """Return the YAML of the card's head. ``is_reading_set`` is the result of :func:`is_reading`."""
+    import yaml  # imported late, as jinja2 is
 
     dataset_sets = sets_of(configs)
     has_other_terms = any(dataset_set.own_terms for dataset_set in dataset_sets)
@@ -172,9 +173,10 @@ def _yaml_head(configs: Configs, is_reading_set: bool) -> str:
 
 
 def _license(has_other_terms: bool, is_reading_set: bool) -> str | list[str]:
+    """Return the licence in the hub's words. ``has_other_terms``: a set has another licence than the benchmark."""
     if has_other_terms:
         return ["apache-2.0", "other"]
-    if is_reading_set:
+    if is_reading_set:  # the texts have the licences of their sources
         return "other"
     return "apache-2.0"
 
@@ -229,7 +231,11 @@ def _dataset_info(config: str, shards_by_split: Splits) -> dict[str, Any]:
 
 
 def _card_splits(config: str, shards_by_split: Splits) -> Splits:
-    """Return the splits of a config for the card. If queries have several splits, add a first split of all queries."""
+    """Return the shards of a config by split, as the card lists them.
+
+    If the config ``queries`` has several splits, a first split is added. It is also called ``queries``, and has all
+    queries.
+    """
     if config != _ALL_QUERIES or len(shards_by_split) == 1:
         return shards_by_split
     return {_ALL_QUERIES: _all_shards(shards_by_split), **shards_by_split}
@@ -244,6 +250,7 @@ def _feature(arrow_field: pa.Field) -> dict[str, Any]:
 
 
 def _feature_type(arrow_type: pa.DataType) -> dict[str, Any]:
+    """Return a column's type as `datasets` expects it in the head, for example ``{"dtype": "string"}``."""
     if not pa.types.is_list(arrow_type):
         return {"dtype": str(arrow_type)}
     item_type = arrow_type.value_type
@@ -296,6 +303,7 @@ def configs_of(entries: Iterable[FileEntry]) -> Configs:
             config, split = config_and_split(entry.path)
             shards.append((sort_key(config, split), entry.path, config, split, entry))
     configs: Configs = {}
+    # Shards of a split are in the order of their paths. Entries themselves cannot be compared.
     for _, _, config, split, entry in sorted(shards, key=lambda shard: shard[:2]):
         configs.setdefault(config, {}).setdefault(split, []).append(entry)
     return configs

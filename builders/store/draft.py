@@ -56,9 +56,11 @@ class ParquetFile:
         self._waiting_rows = waiting_rows
 
     def _write_group(self, table: pa.Table) -> None:
+        """Write ``table`` as one row group, or as several if it exceeds ``BYTES_PER_GROUP``."""
         table = table.combine_chunks()
         # A single row may have any size.
         if table.nbytes <= layout.BYTES_PER_GROUP or table.num_rows <= 1:
+            # pyarrow refuses a group size of 0, also for an empty table.
             self._writer.write_table(table, row_group_size=max(1, table.num_rows))
             return
         # A group of long texts is halved until the parts are small enough. The halves are copied by take(), because a
@@ -68,7 +70,10 @@ class ParquetFile:
             self._write_group(table.take(pa.array(half)))
 
     def close(self) -> dict[str, Any]:
-        """Write the remaining rows. Return bytes, rows and SHA-256 for the manifest."""
+        """Write the remaining rows. Return ``bytes``, ``rows`` and ``sha256`` of the file for the manifest.
+
+        A file without rows has one empty row group.
+        """
         if self._waiting_rows.num_rows or not self.rows:
             self._write_group(self._waiting_rows)
         self._writer.close()
@@ -91,7 +96,10 @@ class SplitWriter:
         self._complete_shards: list[tuple[Path, dict[str, Any]]] = []
 
     def adopt(self, shard_path: Path, shard_entry: dict[str, Any]) -> None:
-        """Append a complete shard from another folder. :meth:`close` links to the file and does not remove the file."""
+        """Append a complete shard from another folder. :meth:`close` links to the file and does not remove the file.
+
+        ``shard_entry`` is the result of :meth:`ParquetFile.close`.
+        """
         self._complete_shards.append((shard_path, shard_entry))
 
     def write(self, table: pa.Table) -> None:
@@ -154,7 +162,8 @@ class SplitWriter:
 class Draft:
     """The content of a release that is being written.
 
-    ``stats`` is written to ``stats.json``. ``build`` is added to the builds of the manifest.
+    ``stats`` is written to ``stats.json``. ``build`` (``verb``, ``options`` and ``sources``) is added to the builds of
+    the manifest.
     """
 
     def __init__(self, folder: Path, base_release: Release | None, build: dict[str, Any]) -> None:
@@ -199,7 +208,10 @@ class Draft:
             writer.write(table)
 
     def drop(self, config: str, split: str | None = None) -> None:
-        """Remove a config of the base, or only one of its splits, from the draft."""
+        """Remove the finished files of a config, or of only one of its splits, from the draft.
+
+        Files of the base are finished. A file of a :class:`SplitWriter` is finished when the writer is closed.
+        """
         path_prefix = f"{config}/" if split is None else f"{config}/{split}-"
         dropped_entries = [entry for entry in self._entries if entry.path.startswith(path_prefix)]
         for entry in dropped_entries:
@@ -212,7 +224,10 @@ class Draft:
         self._entries.append(describe_file(self.folder, file_name))
 
     def finish(self) -> None:
-        """Close the writers. Write ``stats.json``, the card and the manifest."""
+        """Close the writers, omit empty splits, and write ``stats.json``, the card and the manifest.
+
+        The label overlap and the counts of the answers are computed again.
+        """
         for writer in self._writers:
             self._entries += writer.close()
         empty_shards = [entry for entry in self._entries if entry.rows == 0]

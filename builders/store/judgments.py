@@ -136,8 +136,8 @@ class MachineLabels:
 def read_machine_labels(path: Path) -> list[MachineLabels]:
     """Read a file of `baselines mine` with hidden positives, or with labels of questions that had no labels.
 
-    Raises :class:`InputError` with the number of the first invalid line. A question occurs once, has at least one
-    positive, and no passage is both positive and negative.
+    A question must occur only once, and must have at least one positive. No passage may be both positive and negative.
+    Raises :class:`InputError` with the number of the first invalid line.
     """
     remedy = 'expected {"query-id": ID, "labelled-by": MODEL, "positive-ids": [ID, ...], "negative-ids": [ID, ...]}'
     labels = []
@@ -162,7 +162,11 @@ def read_machine_labels(path: Path) -> list[MachineLabels]:
 
 
 def label_overlap(train_qrels: pa.Table, test_qrels: pa.Table | None) -> dict[str, Any]:
-    """Return the number and share of test queries that share a positive passage with a training query.
+    """Return the number (``overlapping``) and share (``overlapping_share``) of test queries with a known answer.
+
+    These test queries share a positive passage with a training query. The share is of the test queries that have a
+    positive passage, and is None if there are none. Both values are None if ``test_qrels`` is None, because the test
+    queries have no labels.
 
     A model has already seen the answers of such queries (Zhan et al., arXiv 2204.11447). One shared passage suffices.
     The published script (compute_label_overlap.py) requires two shared passages.
@@ -189,33 +193,40 @@ def _positive_rows(qrels: pa.Table) -> pa.Table:
 def overlaps_with_train(
     splits: Collection[tuple[str, str]], read_split: Callable[[str, str], pa.Table]
 ) -> dict[str, dict[str, Any]]:
-    """Return the label overlap of every dev or test split with its training split, by ``CONFIG/SPLIT``.
+    """Return the label overlap (:func:`label_overlap`) of every dev or test split with its training split.
+
+    The result maps ``CONFIG/SPLIT`` of a config of judgments to ``test_queries``, ``overlapping`` and
+    ``overlapping_share``. ``test_queries`` is the number of queries with a positive passage.
 
     ``splits`` are the (config, split) pairs of the release, and ``read_split`` returns the rows of a pair.
     """
     overlaps: dict[str, dict[str, Any]] = {}
-    # Two sets share qrels.
+    # Several sets have the same judgments, ``qrels``.
     qrels_configs = dict.fromkeys(dataset_set.qrels for dataset_set in SETS.values())
     for config in qrels_configs:
         if (config, "train") not in splits:
             continue
-        test_splits = [split for split in TESTED_SPLITS if (config, split) in splits]
-        if not test_splits:  # the training judgments, which may be large, need not be read
+        tested_splits = [split for split in TESTED_SPLITS if (config, split) in splits]
+        if not tested_splits:  # the training judgments, which may be large, need not be read
             continue
-        train = read_split(config, "train")
-        for split in test_splits:
-            test = read_split(config, split)
-            overlaps[f"{config}/{split}"] = {"test_queries": len(labelled_queries(test)), **label_overlap(train, test)}
+        train_qrels = read_split(config, "train")
+        for split in tested_splits:
+            tested_qrels = read_split(config, split)
+            overlap = label_overlap(train_qrels, tested_qrels)
+            overlaps[f"{config}/{split}"] = {"test_queries": len(labelled_queries(tested_qrels)), **overlap}
     return overlaps
 
 
 def drawn_overlaps(
     splits: Collection[tuple[str, str]], read_split: Callable[[str, str], pa.Table]
 ) -> list[dict[str, Any]]:
-    """Return the label overlap of each drawn training set with each of its test splits, as rows.
+    """Return the label overlap (:func:`label_overlap`) of each drawn training set with each of its test splits.
 
-    The arguments are those of :func:`overlaps_with_train`.
+    Drawn training sets are the configs ``restrain-*`` and ``resttest-*``. A row has ``config``, ``test`` (the test
+    split), ``train_queries``, ``test_queries``, ``overlapping`` and ``overlapping_share``. ``splits`` are the
+    (config, split) pairs of the release, and ``read_split`` returns the rows of a pair.
     """
+    # A restrain set is tested on the test splits of the main set.
     test_splits = [split for split in TESTED_SPLITS if ("qrels", split) in splits]
     compared = []  # (drawn config, config of the test queries, split of the test queries)
     for config, split in splits:
@@ -226,10 +237,12 @@ def drawn_overlaps(
             compared.append((config, config, split))
     rows = []
     for config, test_config, split in compared:
-        train = read_split(config, "train")
-        test = read_split(test_config, split)
-        counts = {"train_queries": len(labelled_queries(train)), "test_queries": len(labelled_queries(test))}
-        rows.append({"config": config, "test": split, **counts, **label_overlap(train, test)})
+        train_qrels = read_split(config, "train")
+        tested_qrels = read_split(test_config, split)
+        train_count = len(labelled_queries(train_qrels))
+        test_count = len(labelled_queries(tested_qrels))
+        row = {"config": config, "test": split, "train_queries": train_count, "test_queries": test_count}
+        rows.append(row | label_overlap(train_qrels, tested_qrels))
     return rows
 
 
@@ -239,12 +252,15 @@ def labelled_queries(qrels: pa.Table) -> list[str]:
 
 
 def overlap_columns(overlap_rows: list[dict[str, Any]]) -> list[str]:
-    """Return the names of the values that any of the rows has, in order."""
+    """Return the keys of all rows, each once, in the order of their first use."""
     return list(dict.fromkeys(chain.from_iterable(overlap_rows)))
 
 
 def overlap_report_table(overlap_rows: list[dict[str, Any]]) -> Table:
-    """Return the rows of :func:`drawn_overlaps` as a table of a report."""
+    """Return rows with the label overlap of drawn training sets as a table of a report.
+
+    The rows are those of :func:`drawn_overlaps` or of `add restrain` and `add resttest`, which have further figures.
+    """
     columns = overlap_columns(overlap_rows)
     # Shares are fractions in CSV and pandas, and percent in Markdown.
     share_columns = [column for column in columns if column.endswith("share")]
@@ -255,7 +271,7 @@ def overlap_report_table(overlap_rows: list[dict[str, Any]]) -> Table:
 
 
 def overlap_table(overlap_rows: list[dict[str, Any]]) -> str:
-    """Format the rows of :func:`drawn_overlaps` as an aligned table."""
+    """Format the rows of :func:`overlap_report_table` as an aligned table."""
     columns = overlap_columns(overlap_rows)
     lines = [[column.replace("_", " ") for column in columns]]
     for row in overlap_rows:

@@ -124,7 +124,10 @@ SPLITS = ("train", "dev", "test")
 
 
 def _out_of_domain(set_name: str, terms: str, source: str) -> Set:
-    """Return an out-of-domain set (Section 2.4). The set's test split is a column of Table 3."""
+    """Return an out-of-domain set (Section 2.4). The set's test split is a column of Table 3.
+
+    ``terms`` is :attr:`Set.terms`. ``source`` names the files from which the set is made, for :attr:`Set.origin`.
+    """
     return Set(
         corpus=f"{set_name}-corpus",
         queries=f"{set_name}-queries",
@@ -223,7 +226,10 @@ SAMPLE = "sample-"  # prefix of configs that list a part of the passages
 
 
 def _collection_configs(set_name: str, prefix: str, title: str) -> tuple[Config, ...]:
-    """Return the configs of a set's passages, queries and judgments. Their names begin with ``prefix``."""
+    """Return the configs of a set's passages, queries and judgments. Their names begin with ``prefix``.
+
+    ``title`` is the set's name in the descriptions of the configs.
+    """
     return (
         Config(f"{prefix}corpus", CORPUS, ("corpus",), f"Every passage of the {title}", set_name),
         Config(f"{prefix}queries", QUERIES, SPLITS, f"Every query of the {title}", set_name),
@@ -294,7 +300,11 @@ _NUMBER_PATTERN = r"([1-9]\d*)"
 
 @functools.cache
 def _find_config(config_name: str) -> tuple[int, Config]:
-    """Return the position in ``CONFIGS`` and the declaration of a config, with the size or number of its name."""
+    """Return a config's position in ``CONFIGS``, and its declaration with the real name.
+
+    In the declaration, the size or number in ``config_name`` replaces ``SIZE`` or ``NUMBER``, and ``{}`` in the
+    description. Raise ValueError for an unknown name.
+    """
     for position, config in enumerate(CONFIGS):
         pattern = config.name.replace("SIZE", _SIZE_PATTERN).replace("NUMBER", _NUMBER_PATTERN)
         match = re.fullmatch(pattern, config_name)

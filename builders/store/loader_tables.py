@@ -72,7 +72,10 @@ def main() -> None:
 
 
 def replace_version(file_path: Path, text: str) -> str:
-    """Return the text of a file of ``VERSION_LINES`` with the project's version."""
+    """Return the text of a file of ``VERSION_LINES`` with the project's version.
+
+    Raise ValueError unless exactly one line matches the file's pattern.
+    """
     pattern = VERSION_LINES[file_path]
     changed_text, match_count = re.subn(pattern, lambda match: match[1] + VERSION + match[2], text, flags=re.MULTILINE)
     if match_count != 1:
@@ -91,7 +94,7 @@ def generate_tables() -> dict[Path, str]:
 
 
 def replace_generated(text: str, lines: str) -> str:
-    """Return the text of a file with other generated lines. Raise ValueError if the text lacks the markers."""
+    """Return the text of a file with ``lines`` between the markers. Raise ValueError if the text lacks the markers."""
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
@@ -100,7 +103,10 @@ def replace_generated(text: str, lines: str) -> str:
 
 
 def _loader_lines() -> Iterator[str]:
-    """Yield the columns, the configs, the configs of any size, and the origins of the sets."""
+    """Yield the source lines of ``dureader_retrieval.py``.
+
+    They declare the columns, the configs, the configs of any size, and the origins of the sets.
+    """
     yield "COLUMNS: dict[str, dict[str, Any]] = {"
     for schema_name, schema in _SCHEMAS.items():
         yield f"    {_quote(schema_name)}: {{"
@@ -128,6 +134,7 @@ def _loader_lines() -> Iterator[str]:
 
 
 def _declaration_lines(key: str, config: Config) -> Iterator[str]:
+    """Yield the source of a config's entry in the tables of the loader. ``key`` is the source of the entry's key."""
     schema_names = [name for name, schema in _SCHEMAS.items() if schema is config.columns]
     yield f"    {key}: Declaration("
     yield f"        columns={_quote(schema_names[0])},"
@@ -137,8 +144,10 @@ def _declaration_lines(key: str, config: Config) -> Iterator[str]:
 
 
 def _ir_lines() -> Iterator[str]:
+    """Yield the source of ``SETS`` in ``dureader_retrieval_ir.py``, by the set's part of an ir_datasets id."""
     yield "SETS = {"
     for set_name, evaluation_set in SETS.items():
+        # The ids of the main set do not name the set.
         id_part = "" if set_name == "main" else set_name
         yield f"    {_quote(id_part)}: SetConfigs("
         yield f"        corpus={_quote(evaluation_set.corpus)},"
@@ -169,7 +178,10 @@ def _is_sized(config: Config) -> bool:
 
 
 def _feature_source(column_type: pa.DataType) -> str:
-    """Return the source of the feature of ``datasets`` for a type. A list is a list, because Sequence differs."""
+    """Return the source of the ``datasets`` feature for a column's type.
+
+    A list is written as ``[ITEM]``, because ``datasets.Sequence`` makes a struct of lists from a list of structs.
+    """
     if pa.types.is_list(column_type):
         return f"[{_feature_source(column_type.value_type)}]"
     if pa.types.is_struct(column_type):

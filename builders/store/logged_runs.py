@@ -15,8 +15,9 @@ _REMEDY = "expected a log of `show --serve --log`"
 def read_search_log(path: Path, question_splits: Mapping[str, Sequence[tuple[str, str]]], split: str) -> Run:
     """Return the first search of each question of a split as a run.
 
-    Blanks at the ends of a text, and runs of blanks, make no difference. A line of the log counts the other searches:
-    repeated questions, questions of other splits, and texts that are no questions.
+    Blanks at the ends of a text, and runs of blanks, make no difference. A logged message counts the other searches:
+    repeated questions, questions of other splits, and texts that are no questions. Calls that are no searches, and
+    searches that failed, are skipped.
 
     Args:
         path: the log.
@@ -29,9 +30,9 @@ def read_search_log(path: Path, question_splits: Mapping[str, Sequence[tuple[str
     ids_by_text: dict[str, str] = {}
     for query_id, query_text in question_splits[split]:
         ids_by_text.setdefault(one_line(query_text), query_id)
-    other_texts: set[str] = set()
+    texts_of_all_splits: set[str] = set()
     for questions in question_splits.values():
-        other_texts.update(one_line(query_text) for _, query_text in questions)
+        texts_of_all_splits.update(one_line(query_text) for _, query_text in questions)
     hits_by_query: dict[str, list[Hit]] = {}
     counts = {"repeated": 0, "of other splits": 0, "that are no questions of the release": 0}
     systems = set()
@@ -40,8 +41,10 @@ def read_search_log(path: Path, question_splits: Mapping[str, Sequence[tuple[str
             continue
         searched_text, hits = _read_search(call, path, line_number)
         question_id = ids_by_text.get(searched_text)
-        if question_id is None:
-            counts["of other splits" if searched_text in other_texts else "that are no questions of the release"] += 1
+        if question_id is None and searched_text in texts_of_all_splits:
+            counts["of other splits"] += 1
+        elif question_id is None:
+            counts["that are no questions of the release"] += 1
         elif question_id in hits_by_query:
             counts["repeated"] += 1
         else:
@@ -61,7 +64,10 @@ def read_search_log(path: Path, question_splits: Mapping[str, Sequence[tuple[str
 
 
 def _read_search(call: LoggedCall, path: Path, line_number: int) -> tuple[str, list[Hit]]:
-    """Return the text and the hits of a search."""
+    """Return the text, as one line, and the hits of a search. Raise :class:`InputError` for a missing or wrong field.
+
+    ``path`` and ``line_number`` name the place in the error.
+    """
     if call.query is None or call.passage_ids is None or call.scores is None:
         raise InputError(f"a search lacks query, passage_ids or scores; {_REMEDY}", path=path, line=line_number)
     if len(call.passage_ids) != len(call.scores):

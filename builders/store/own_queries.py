@@ -63,7 +63,11 @@ class OwnQueries:
 
 
 def convert_queries(value: Any) -> OwnQueries | None:
-    """Return the queries of a dictionary, or None for a value of another form. Raises :class:`InputError`."""
+    """Return the queries of a dictionary query id -> text, or None if ``value`` is no dictionary.
+
+    :class:`OwnQueries` are returned as they are. Raises :class:`InputError` for an empty dictionary, for ids and texts
+    of another type, and for the faults of :func:`open_queries`.
+    """
     if isinstance(value, OwnQueries):
         return value
     if not isinstance(value, Mapping):
@@ -101,15 +105,19 @@ def open_queries(queries: OwnQueries | Path) -> OwnQueries:
 
 
 def _expect_queries(queries: OwnQueries, path: Path | str = _NAME) -> OwnQueries:
+    """Return ``queries``. Raise :class:`InputError` if there are none."""
     if not queries.texts:
         raise InputError("has no queries; expected at least one", path=path)
     return queries
 
 
 def _read_rows(path: Path) -> Iterator[tuple[int, str | None, str]]:
-    """Yield (line number, id or None, text) of every line that is not blank. The first line decides on the format."""
+    """Yield (line number, id or None, text) of every line that is not blank. The first line decides on the format.
+
+    The lines of plain text have no ids.
+    """
     is_json = first_character(path) == "{"
-    has_ids: bool | None = None
+    has_ids: bool | None = None  # not known before the first line
     for line_number, line in raw_lines(path):
         if not line.strip():
             continue
@@ -149,7 +157,10 @@ def _is_unicode(text: str) -> bool:
 
 
 def _add_query(texts: dict[str, str], query_id: str, text: str, path: Path | str, line_number: int | None) -> None:
-    """Add a query. Raise :class:`InputError` for an id or a text that cannot be searched."""
+    """Add a query to ``texts``. Raise :class:`InputError` for an id or a text that cannot be searched.
+
+    ``path`` and ``line_number`` name the place in the error. Queries from Python have no line.
+    """
     problem = ""
     if not _is_unicode(query_id) or not _is_unicode(text):
         problem = f"query {shown_value(query_id)}: expected texts without surrogates"

@@ -62,7 +62,10 @@ class Release:
         return sum(entry.rows or 0 for entry in entries)
 
     def describe_row(self, config: str, split: str, row: int) -> str:
-        """Describe the place of a split's ``row`` for an error: the shard, and the row's number in the shard from 1."""
+        """Describe the place of a split's ``row`` for an error: the shard, and the row's number in the shard from 1.
+
+        ``row`` counts from 0 in the whole split. Raises IndexError if the split has fewer rows.
+        """
         row_in_shard = row
         for entry in self.shards(config, split):
             shard_rows = entry.rows or 0
@@ -119,8 +122,11 @@ class Release:
     ) -> Iterator[pa.RecordBatch]:
         """Yield a split in order, in batches of at most ``rows`` rows. About one row group is in memory at a time.
 
-        ``columns`` defaults to the columns of the config. Further columns of later versions are ignored. Raises the
-        errors of :meth:`file` when a shard is opened.
+        ``columns`` defaults to the columns of the config. Further columns of later versions are ignored. A column may
+        be a field inside a list of structs, for example ``positive_passages.list.element.docid``. The batch then has
+        the column ``positive_passages`` with only this field.
+
+        Raises the errors of :meth:`file` when a shard is opened, and :class:`InputError` for a damaged shard.
         """
         shards = self.shards(config, split)
         for entry in shards:

@@ -34,8 +34,8 @@ def _rejudged_rows(
     base_release: Release, dataset_set: Set, split: str, judged: Judgments, passage_texts: Mapping[str, str]
 ) -> Iterator[pa.Table]:
     """Yield the joined rows of ``base_release`` with the new judgments."""
-    # Judgments of translated queries refer to the Chinese query.
-    judged_ids: dict[str, str] = {}
+    # Judgments of translated queries refer to the Chinese query. Other queries are absent from this dictionary.
+    judged_ids: dict[str, str] = {}  # id of a translated query -> id of the Chinese query
     if dataset_set.original_column:
         queries = base_release.table(dataset_set.queries, split)
         original_ids = queries[dataset_set.original_column].to_pylist()
@@ -45,7 +45,8 @@ def _rejudged_rows(
         rows = batch.to_pylist()
         for row in rows:
             query_id = row["query_id"]
-            scores = judged.get(judged_ids.get(query_id, query_id), {})
+            judged_id = judged_ids.get(query_id, query_id)
+            scores = judged.get(judged_id, {})
             # Earlier negatives stay before new negatives, unless they are positives now.
             negatives = [passage for passage in row["negative_passages"] if scores.get(passage["docid"], 0) <= 0]
             negative_ids = {passage["docid"] for passage in negatives}

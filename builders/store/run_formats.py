@@ -60,7 +60,7 @@ _RAG_PASSAGES = b'"passages"'
 
 
 class RunFormat(NamedTuple):
-    """The format of a run's file. ``lines`` is the format of the lines of ``lines``, and None for other formats."""
+    """The format of a run's file. In a file of lines, ``lines`` has their columns. It is None for the other formats."""
 
     name: Literal["lines", "json", "rag", "parquet"]
     lines: LineFormat | None = None
@@ -100,7 +100,10 @@ def detect_run_format(run_path: Path) -> RunFormat:
 
 
 def _describe_other_line(line: bytes, character: str) -> str:
-    """Describe why the first line of a file is no hit; empty if the line is a hit."""
+    """Describe why the first line of a file is no hit; empty if the line is a hit.
+
+    ``character`` is the first character of the file.
+    """
     if character == "[":
         return f"is a JSON list; expected {TREC.expected} or {_OTHER_FORMATS}"
     if is_judgment(line.split()):
@@ -149,9 +152,10 @@ def read_json_run(run_path: Path) -> dict[str, Sequence[_Hit]]:
 def _score_depth(value: Mapping[str, Any]) -> int | None:
     """Return the number of objects above a score, or None for predictions, which have lists of passages.
 
-    Empty objects are skipped, because a query of any format may have no hit.
+    The first score or list decides. Empty objects are skipped, because a query of any format may have no hit. If all
+    objects are empty, the depth is that of BEIR's results.
     """
-    waiting: list[tuple[Any, int]] = [(value, 0)]
+    waiting: list[tuple[Any, int]] = [(value, 0)]  # values to visit, with the number of objects above each
     while waiting:
         current, depth = waiting.pop()
         if isinstance(current, dict):
@@ -164,8 +168,11 @@ def _score_depth(value: Mapping[str, Any]) -> int | None:
 
 
 def _mteb_parts(value: Mapping[str, Any], depth: int, run_path: Path) -> dict[str, dict[str, dict[str, float]]]:
-    """Return the results of each split or subset by its name, for example ``default/dev``."""
-    if depth == _RESULTS_DEPTH + 1:
+    """Return the results of each split or subset by its name, for example ``default/dev``.
+
+    ``depth`` is the result of :func:`_score_depth`.
+    """
+    if depth == _RESULTS_DEPTH + 1:  # splits or subsets, not both
         return convert_to(value, dict[str, dict[str, dict[str, float]]], run_path, remedy=_JSON_REMEDY)
     subsets = convert_to(value, dict[str, dict[str, dict[str, dict[str, float]]]], run_path, remedy=_JSON_REMEDY)
     parts = {}
@@ -192,6 +199,7 @@ def _merge_parts(parts: Mapping[str, dict[str, dict[str, float]]], run_path: Pat
 
 
 def _score_by_rank(predictions: Mapping[str, list[str]], run_path: Path) -> dict[str, Sequence[_Hit]]:
+    """Return the hits of predictions (query id -> passage ids, best first), with the scores 1, 1/2, 1/3 ..."""
     hits_by_query: dict[str, Sequence[_Hit]] = {}
     for query_id, passage_ids in predictions.items():
         expect_id(query_id, run_path)
@@ -223,6 +231,7 @@ def read_rag_run(run_path: Path) -> dict[str, Sequence[_Hit]]:
 
 
 def _rag_rows(run_path: Path) -> Iterator[tuple[int, str, dict[str, float]]]:
+    """Yield (line number, query id, passage id -> score) of each line. Raise :class:`InputError` for a wrong line."""
     remedy = 'expected {"query_id": ..., "passages": [{"docid": ..., "score": ...}]}'
     for line_number, line in raw_lines(run_path):
         if not line.strip():
@@ -260,13 +269,15 @@ def read_parquet_run(run_path: Path) -> pa.Table:
         table = file.read([query_column, passage_column, *number_columns])
     query_ids = _id_column(table[query_column], query_column, run_path)
     passage_ids = _id_column(table[passage_column], passage_column, run_path)
-    row_count = table.num_rows
-    no_numbers = pa.nulls(row_count, pa.int64()).fill_null(0)
-    ranks = _number_column(table["rank"], "rank", pa.int64(), run_path) if "rank" in columns else no_numbers
+    zeros = pa.nulls(table.num_rows, pa.int64()).fill_null(0)
+    ranks = zeros  # equal ranks keep the order of the rows
+    if "rank" in columns:
+        ranks = _number_column(table["rank"], "rank", pa.int64(), run_path)
     if "score" in columns:
         scores = _number_column(table["score"], "score", pa.float64(), run_path)
         return pa.table([query_ids, passage_ids, scores, ranks], schema=HITS_SCHEMA)
-    hits = pa.table([query_ids, passage_ids, no_numbers.cast(pa.float64()), ranks], schema=HITS_SCHEMA)
+    # The zeros are replaced by scores of the ranks below.
+    hits = pa.table([query_ids, passage_ids, zeros.cast(pa.float64()), ranks], schema=HITS_SCHEMA)
     repeated_row = find_repeated_rank(hits)
     if repeated_row is not None:
         problem = f"query {hits['query'][repeated_row].as_py()!r} has the rank {ranks[repeated_row].as_py()} twice"
@@ -281,10 +292,15 @@ def _first_present(names: Sequence[str], columns: Sequence[str]) -> str | None:
 
 def _id_column(column: pa.ChunkedArray, name: str, run_path: Path) -> pa.ChunkedArray:
     """Return ids as texts. Raise :class:`InputError` for another type, a null, or a text that is no id."""
-    is_dictionary = pa.types.is_dictionary(column.type)
-    value_type = column.type.value_type if is_dictionary else column.type
-    is_text = pa.types.is_string(value_type) or pa.types.is_large_string(value_type)
-    if not is_text and not pa.types.is_integer(value_type) and not pa.types.is_string_view(value_type):
+    # Categories of pandas are written as a dictionary of ids.
+    value_type = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    id_type_tests = (
+        pa.types.is_string,
+        pa.types.is_large_string,
+        pa.types.is_string_view,
+        pa.types.is_integer,
+    )
+    if not any(is_type(value_type) for is_type in id_type_tests):
         raise InputError(f"column {name}: expected texts or whole numbers, found {column.type}", path=run_path)
     _expect_no_null(column, name, run_path)
     with convert_read_errors(run_path, damaged=f"column {name}: expected UTF-8 text"):
@@ -299,17 +315,17 @@ def _id_column(column: pa.ChunkedArray, name: str, run_path: Path) -> pa.Chunked
 
 
 def _number_column(column: pa.ChunkedArray, name: str, number_type: pa.DataType, run_path: Path) -> pa.ChunkedArray:
-    """Return numbers as ``number_type``. Raise :class:`InputError` for another type, a null or an infinite number."""
+    """Return numbers as ``number_type``. Raise :class:`InputError` for another type, a null, NaN or infinity."""
     if not pa.types.is_integer(column.type) and not pa.types.is_floating(column.type):
         raise InputError(f"column {name}: expected numbers, found {column.type}", path=run_path)
     _expect_no_null(column, name, run_path)
-    is_infinite = pc.invert(pc.is_finite(column.cast(pa.float64(), safe=False)))
-    wrong_row = pc.index(is_infinite, True).as_py()
+    is_finite = pc.is_finite(column.cast(pa.float64(), safe=False))
+    wrong_row = pc.index(is_finite, False).as_py()
     if wrong_row >= 0:
         found_value = column[wrong_row].as_py()
         problem = f"row {wrong_row + 1}, column {name}: expected a finite number, found {found_value}"
         raise InputError(problem, path=run_path)
-    # A whole number beyond 53 bits is a score as well, so only ranks are cast safely.
+    # Whole numbers beyond 53 bits may be rounded as scores, but not as ranks.
     with convert_read_errors(run_path, damaged=f"column {name}: expected numbers of type {number_type}"):
         return column.cast(number_type, safe=number_type != pa.float64())
 

@@ -61,6 +61,7 @@ class LineFormat(NamedTuple):
     @property
     def unusual_bytes(self) -> tuple[bytes, ...]:
         """Bytes that Arrow's CSV reader treats differently from :func:`parse_lines`."""
+        # Arrow knows one separator. A tab also separates TREC's columns, and blanks around TSV's columns are dropped.
         tab_or_blank = b"\t" if self.separator is None else b" "
         return (BOM, tab_or_blank, b"\r", b"\v", b"\f", b"\0")
 
@@ -109,7 +110,7 @@ def read_line_run(run_path: Path, line_format: LineFormat) -> pa.Table:
 
 
 def _line_of_row(run_path: Path, row: int) -> int:
-    """Return the line of a hit. Blank lines are no rows."""
+    """Return the number of the line, from 1, of the hit ``row``, from 0. Blank lines are no rows."""
     lines = (line_number for line_number, line in raw_lines(run_path) if line.strip())
     for current_row, line_number in enumerate(lines):
         if current_row == row:
@@ -118,7 +119,10 @@ def _line_of_row(run_path: Path, row: int) -> int:
 
 
 def find_repeated_rank(hits: pa.Table) -> int | None:
-    """Return the first row whose query and rank an earlier row has; None if there is none."""
+    """Return the first row whose query and rank an earlier row has; None if there is none.
+
+    ``hits`` has the columns of ``HITS_SCHEMA``.
+    """
     query_numbers = hits["query"].combine_chunks().dictionary_encode().indices.to_numpy(zero_copy_only=False)
     ranks = hits["rank"].to_numpy()
     order = np.lexsort((ranks, query_numbers))
@@ -141,7 +145,10 @@ def with_rank_scores(hits: pa.Table) -> pa.Table:
 
 
 def _read_blocks(run_path: Path) -> Iterator[bytes]:
-    """Yield blocks of complete lines. The last line may lack its end."""
+    """Yield blocks of complete lines. The last line of the file may lack its end.
+
+    After a line of more than ``LONGEST_LINE`` bytes, nothing is read. Its beginning is the last block.
+    """
     rest = b""  # the beginning of a line whose end is not yet read
     with open_text(run_path) as file:
         data = file.read(_BLOCK_BYTES)
@@ -157,7 +164,11 @@ def _read_blocks(run_path: Path) -> Iterator[bytes]:
 
 
 def parse_block(block: bytes, line_format: LineFormat = TREC) -> pa.Table | None:
-    """Parse a block whose columns are separated by single blanks or tabs. None for another format."""
+    """Parse a block of lines whose columns are separated by single blanks (TREC) or single tabs (TSV).
+
+    The table has the columns of ``HITS_SCHEMA``, and scores of 0 if ``line_format`` has no scores. Return None for a
+    block that may be wrong or unusual, which :func:`parse_lines` must parse.
+    """
     if any(unusual in block for unusual in line_format.unusual_bytes):
         return None
     # The whole block is one block of Arrow, in this thread, because the caller divides the file.
@@ -187,7 +198,7 @@ def parse_block(block: bytes, line_format: LineFormat = TREC) -> pa.Table | None
 
 
 def parse_lines(block: bytes, line_format: LineFormat, run_path: Path, first_line: int) -> pa.Table:
-    """Parse a block line by line into the columns of :func:`parse_block`.
+    """Parse a block line by line into the columns of ``HITS_SCHEMA``. Scores are 0 if ``line_format`` has no scores.
 
     ``first_line`` is the number of the block's first line. Raises :class:`InputError` for the first invalid line.
     """
@@ -241,7 +252,10 @@ def format_of_line(line: bytes) -> LineFormat | None:
 
 
 def is_judgment(fields: Sequence[bytes]) -> bool:
-    """True for the header of BEIR's qrels, and for a line of TREC qrels: ``query-id 0 corpus-id grade``."""
+    """True if a line's columns are the header of BEIR's qrels, or a line of TREC qrels: ``query-id 0 corpus-id grade``.
+
+    Some files have ``Q0`` in place of ``0``.
+    """
     if fields[:2] == [b"query-id", b"corpus-id"]:
         return True
     return len(fields) == len(MS_MARCO_SCORES.columns) and fields[1] in (b"0", b"Q0") and fields[3].isdigit()

@@ -62,6 +62,7 @@ def run_of(value: Any, run_name: str = _NAME) -> Run:
 
 
 def _convert_hits(hits: Any, query_id: str, run_name: str) -> list[Hit]:
+    """Return the hits of one query of a dictionary, in their order. A list of ids gets the scores 1, 1/2, 1/3 ..."""
     if isinstance(hits, Mapping):
         return _check_hits(hits.items(), query_id, run_name)
     if not isinstance(hits, list | tuple):
@@ -76,9 +77,10 @@ def _convert_hits(hits: Any, query_id: str, run_name: str) -> list[Hit]:
 
 
 def _check_hits(hits: Iterable[Sequence[Any]], query_id: str, run_name: str) -> list[Hit]:
+    """Return (passage id, score) pairs with a text and a float each. Raise :class:`InputError` for other values."""
     checked_hits = []
     for passage_id, score in hits:
-        # True and False are numbers of Python, but no scores.
+        # True and False are numbers of Python, but no scores. NumPy's type has the same name.
         is_number = isinstance(score, numbers.Real) and type(score).__name__ != "bool"
         if not is_number or not _is_finite(score):
             message = f"query {query_id!r}, passage {shown_value(passage_id)}: expected a finite number as the score"
@@ -106,7 +108,10 @@ def _is_data_frame(value: Any) -> bool:
 
 
 def _convert_frame(frame: Any, run_name: str) -> dict[str, list[Hit]]:
-    """Return the hits of a data frame by query. A column ``rank`` orders equal scores."""
+    """Return the hits of a data frame by query, in the order of the column ``rank``, or else of the rows.
+
+    The caller sorts the hits by score, so that the ranks order only equal scores.
+    """
     if not hasattr(frame, "itertuples"):  # a frame of Polars
         frame = frame.to_pandas()
     columns = [str(column) for column in frame.columns]
@@ -152,7 +157,10 @@ def _sort_by_rank(frame: Any) -> Any:
 def _compare_ranks(
     hits_by_query: Mapping[str, Sequence[Hit]], ranks_by_query: Mapping[str, Sequence[float]], run_name: str
 ) -> None:
-    """Warn about queries whose ranks contradict their scores. Hits and ranks are in the order of the ranks."""
+    """Warn about queries whose ranks contradict their scores.
+
+    A query's hits and its ranks belong together one by one, and are in the order of the ranks.
+    """
     query_numbers: list[int] = []
     ranks: list[float] = []
     for query_number, (query_id, hits) in enumerate(hits_by_query.items()):

@@ -232,13 +232,19 @@ def columns_of(rankings: Sequence[tuple[str, Sequence[Hit]]]) -> RunColumns:
 
 
 def write_columns(run_path: Path, parts: Iterable[RunColumns], tag: str = "dureader_retrieval") -> int:
-    """Write a TREC run from columns, as :func:`write_run` does. Return the number of lines."""
+    """Write a TREC run from columns, as :func:`write_run` does. Return the number of lines.
+
+    Each part has other queries, with all of their hits.
+    """
     rankings = chain.from_iterable(_sort_columns(part) for part in parts)
     return write_ranked_hits(run_path, rankings, tag)
 
 
 def _sort_columns(columns: RunColumns) -> Iterable[tuple[str, Sequence[Hit]]]:
-    """Return (query id, hits) pairs, best first. Hits that are in this order already are not sorted again."""
+    """Return (query id, hits) pairs. The hits are sorted by falling score, then by corpus id.
+
+    Hits that are in this order already are not sorted again.
+    """
     rankings = columns.hits().items()
     if _are_best_first(columns):
         return rankings
@@ -331,9 +337,10 @@ def read_run(run_or_path: Path | Run) -> Run:
 
 
 def _sort_hits(table: pa.Table, run_path: Path) -> RunColumns:
-    """Sort the hits of the run ``run_path``.
+    """Sort the hits of a run, a table with the columns of :data:`.run_lines.HITS_SCHEMA`.
 
     Queries are in the order of their first lines. Hits are ordered by falling score, then by rank, then by line.
+    A warning counts the queries whose ranks contradict the scores.
     """
     # The dictionary numbers the queries in the order of their first lines.
     queries = table["query"].combine_chunks().dictionary_encode()
@@ -367,6 +374,7 @@ def warn_of_contradictions(run_name: Path | str, query_ids: Sequence[str], query
 
 
 def _warn_of_order(run_name: Path | str, contradicted_ids: Sequence[str], query_count: int) -> None:
+    """Warn about the queries ``contradicted_ids`` of a run that has ``query_count`` queries."""
     log.warning(
         "%s: the ranks of %d of %d queries contradict their scores, for example of query %r; the hits are ordered by "
         "score, the highest first; if the lowest score is the best, change the signs of the scores",

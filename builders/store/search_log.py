@@ -55,7 +55,10 @@ class SearchLog:
         self._lock = threading.Lock()
 
     def append(self, call: str, values: Mapping[str, Any]) -> None:
-        """Append a call with the present time (UTC)."""
+        """Append a call (``search`` or ``passage``) with the present time (UTC).
+
+        ``values`` are the other fields of :class:`LoggedCall`.
+        """
         now = datetime.datetime.now(datetime.UTC)
         line = {"call": call, "time": now.strftime("%Y-%m-%dT%H:%M:%SZ"), **values}
         # The file is opened for each call, so that it may be moved away while the page is served.

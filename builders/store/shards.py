@@ -22,7 +22,8 @@ def wrong_file(file_path: Path, entry: FileEntry, *, again: bool = False) -> str
     """Describe the first difference between a file of a release and its manifest entry; empty if they agree.
 
     Size and SHA-256 are compared. A shard's number of rows, columns and values (:func:`wrong_values`) are also checked.
-    The whole file is read if the cache has no record of the file (:mod:`builders.core.cache`), or with ``again``.
+    A file that was correct before and has not changed since is not read again (:mod:`builders.core.cache`), unless
+    ``again`` is True.
     """
     if not entry.path.endswith(".parquet"):
         return verified.wrong_file(file_path, entry, again=again)

@@ -17,8 +17,9 @@ _COUNTED_COLUMNS = ("question_type", "fact_or_opinion", "source")
 
 
 def read_answers(release: Release, set_name: str, split: str) -> dict[str, dict[str, Any]]:
-    """Return the rows of the config ``answers`` by query id. A translated or perturbed query has its original's row.
+    """Return the rows of the config ``answers`` (:data:`.layout.ANSWERS`) for the queries of a set, by query id.
 
+    A translated or perturbed query has the row of its original. A query may have no row, or a row without answers.
     Raises :class:`InputError` if the set has no answers, or the release has none of the split.
     """
     if not _has_answers(set_name):
@@ -59,12 +60,18 @@ def find_answer_texts(release: Release, set_name: str, split: str) -> dict[str, 
 def answer_counts(
     splits: Collection[tuple[str, str]], read_split: Callable[[str, str], pa.Table]
 ) -> dict[str, dict[str, Any]]:
-    """Return the counts of each split of ``answers``.
+    """Return the counts of the config ``answers`` by split. Splits without answers are left out.
 
     ``splits`` are the (config, split) pairs of the release, and ``read_split`` returns the rows of a pair.
-    ``answered`` are the queries with an answer, and ``in_passages`` the answers that a judged passage contains.
-    ``unanswered`` are the queries that have a positive passage, but no answer. ``question_type``, ``fact_or_opinion``
-    and ``source`` have the number of queries of each value; the empty value means unknown.
+    A split's counts are:
+
+    - ``queries``: the rows, one for each query;
+    - ``answered``: the queries with an answer;
+    - ``unanswered``: the queries with a positive passage, but without an answer;
+    - ``answers``: the answers of all queries;
+    - ``in_passages``: the answers that a judged passage contains;
+    - ``question_type``, ``fact_or_opinion`` and ``source``: the number of queries of each value. The empty value means
+      unknown.
     """
     counts: dict[str, dict[str, Any]] = {}
     for split in SPLITS:
@@ -94,7 +101,10 @@ def answer_counts(
 
 
 def warn_of_gaps(counts_by_split: dict[str, dict[str, Any]]) -> None:
-    """Log the numbers of queries without a known type, and of queries with a positive passage but no answer."""
+    """Warn about queries without a known type, and about queries with a positive passage but no answer.
+
+    ``counts_by_split`` is the result of :func:`answer_counts`.
+    """
     for split, split_counts in counts_by_split.items():
         unknown_types = split_counts["question_type"].get("", 0)
         if unknown_types:

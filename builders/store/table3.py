@@ -100,7 +100,10 @@ class LengthCounter:
         return int(np.searchsorted(np.cumsum(self.counts), share * self.count))
 
     def summary(self) -> dict[str, Any]:
-        """Return the number of passages and statistics of their characters (code points) for ``stats.json``."""
+        """Return statistics of passages for ``stats.json``. The counted lengths are numbers of characters.
+
+        The keys are ``LENGTH_KEYS`` and ``histogram``. Without passages, mean, median, minimum and maximum are None.
+        """
         median = shortest = longest = None
         if self.count:
             lengths = np.flatnonzero(self.counts)
@@ -118,7 +121,7 @@ class LengthCounter:
 
 
 def table3_text(stats: dict[str, Any]) -> str:
-    """Format Table 3 and the lengths of the passages of a release as aligned text."""
+    """Format Table 3 and the lengths of the passages as aligned text. ``stats`` is the content of ``stats.json``."""
     columns = stats["table3"]
     rows = [["", *columns]]
     for key, title in TABLE3_ROWS:
@@ -141,7 +144,10 @@ def format_figure(value: float | None) -> str:
 
 
 def table3_tables(stats: dict[str, Any]) -> list[Table]:
-    """Return Table 3, and a table with the lengths of the passages of each collection."""
+    """Return Table 3, and a table with the lengths of the passages of each collection.
+
+    ``stats`` is the content of ``stats.json``.
+    """
     columns = stats["table3"]
     figure_rows = []
     for key, title in TABLE3_ROWS:

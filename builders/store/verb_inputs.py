@@ -34,5 +34,5 @@ def runs_input(label: str, runs: Sequence[Run | Path]) -> VerbInput:
     """Describe several runs as one input. Its parts are the numbers of the runs, from 1."""
     hashes = {}
     for number, run in enumerate(runs, start=1):
-        hashes[str(number)] = run_input(run).hashes[""]
+        hashes[str(number)] = run_input(run).hashes[""]  # "" is the only part of a single run
     return VerbInput(label, hashes)

@@ -9,6 +9,8 @@ import pytest
 from commands import Done, run
 from releases import corpus_rows, judgment_row, make_release, md5, passage, query_rows
 
+from builders.add.crosslingual import read_pairs
+from builders.sources.source_tables import find_tables
 from builders.store.reader import open_release
 
 
@@ -258,3 +260,11 @@ def test_xquad_in_english_has_the_paragraphs_of_the_chinese_questions(shared_dat
         assert positive_texts_of(row) == paragraphs_by_question[row["query_zh"]]
     counts = json.loads((tmp_path / "out/stats.json").read_text())["crosslingual"]
     assert (counts["rows"], counts["same_pair_again"], counts["further_translation"]) == (1190, 5, 4)
+
+
+def test_ids_of_a_release_need_not_be_md5s(tmp_path: Path) -> None:
+    """Official archives may have other ids. A row with such an id and the text of its query is no error."""
+    table = tmp_path / "table.csv"
+    table.write_text("id,zh,english\n7,饺子怎么煮,How to boil dumplings\n", encoding="utf-8")
+    pairs = list(read_pairs(find_tables([table]), {"7": "饺子怎么煮"}, "auto"))
+    assert [(pair.zh_id, pair.english) for pair in pairs] == [("7", "How to boil dumplings")]

@@ -30,8 +30,8 @@ def add_answers(
     (search or zhidao, from the file's name), and the judged passages that contain each answer. A passage contains an
     answer if one of the passage's spans reaches --threshold of span-F1 with the answer (Algorithm 1).
 
-    `release` also writes this config. `add answers` adds the config to any release, for example one of the official
-    archives. A raw file may belong to any split. Earlier answers of the release are replaced.
+    The verb `release` also writes this config. `add answers` adds the config to any release, for example one of the
+    official archives. A raw file may belong to any split. Earlier answers of the release are replaced.
 
     Args:
         raw: raw rows of DuReader 2.0

@@ -12,9 +12,12 @@ _UNITS = {"K": 1_000, "M": 1_000_000}
 
 
 def parse_size(size: str | int) -> int:
-    """Return a number of queries or passages, for example 14,000 for ``14K``, or 1,000,000 for ``1M``."""
+    """Return a number of queries or passages, for example 14,000 for ``14K``, or 1,000,000 for ``1M``.
+
+    Raises ValueError, whose message is the expected form, for a wrong size or a size below 1.
+    """
     expected = "a number of at least 1, for example 500, 14K or 1M"
-    digits = str(size)
+    digits = str(size)  # a call from Python may pass an integer
     unit_size = _UNITS.get(digits[-1:].upper(), 1)
     if unit_size > 1:
         digits = digits[:-1]

@@ -14,6 +14,7 @@ from builders.sources.source_bars import read_rows_with_bar, source_bytes
 from builders.sources.source_files import Source, open_bytes
 from builders.sources.source_tables import open_table
 
+# Kind of a file -> its columns. Lines of JSON have no header.
 HEADERS = {
     "documents": ("docid", "text"),
     "judged": ("id", "docid", "question", "answer"),
@@ -37,13 +38,14 @@ def read_ccovid(
     source_paths: Sequence[Path],
     encoding: str = "auto",
 ) -> tuple[Collection, list[Source]]:
-    """Return the set, with all questions in one split, and the files that were read.
+    """Return the set, with all questions in the split ``all``, and the files that were read.
 
-    Raises :class:`InputError` for a wrong row, and if ``source_paths`` names a file with another header.
+    ``encoding`` is a value of ``--encoding``. Raises :class:`InputError` for a wrong row, and if ``source_paths`` names
+    a file with another header.
     """
     questions = SourceTexts("question")
     documents = SourceTexts("document")
-    judged: dict[str, dict[str, None]] = {}
+    judged: dict[str, dict[str, None]] = {}  # question -> ids of its documents, in order
     used_sources = []
     for file_kind, source in files_of("the competition's", HEADERS, source_paths):
         if file_kind == "unlabelled":
@@ -54,7 +56,7 @@ def read_ccovid(
             if text is not None:
                 documents.add(document_id, text, source, line)
             if question is not None:
-                # The file's ids name pairs of a question and a document, so the text is the id of a question.
+                # The file's ids name pairs of a question and a document, so a question's text serves as its id.
                 questions.add(question, question, source, line)
                 if question.strip():
                     judged.setdefault(question, {})[document_id] = None
@@ -62,7 +64,7 @@ def read_ccovid(
 
 
 def _rows(file_kind: str, source: Source, encoding: str) -> Iterator[_SourceRow]:
-    """Yield the rows of a file of any kind."""
+    """Yield the rows of a file. ``file_kind`` is ``documents``, ``judged`` or ``json``."""
     if file_kind == "json":
         yield from _json_rows(source)
         return
@@ -79,6 +81,7 @@ def _rows(file_kind: str, source: Source, encoding: str) -> Iterator[_SourceRow]
 
 
 def _json_rows(source: Source) -> Iterator[_SourceRow]:
+    """Yield the rows of a file of JSON lines. Blank lines are skipped."""
     with (
         show_progress(total=source_bytes(source), unit="B", label=source.name) as bar,
         open_bytes(source) as stream,

@@ -9,13 +9,14 @@ from builders.sources.source_bars import read_rows_with_bar
 from builders.sources.source_files import Source, split_of
 from builders.sources.source_tables import Table, open_table
 
+# Kind of a file -> its columns.
 HEADERS = {
     "questions": ("question_id", "content"),
     "answers": ("ans_id", "question_id", "content"),
     "candidates": ("question_id", "ans_id", "cnt", "label"),
     "pairs": ("question_id", "pos_ans_id", "neg_ans_id"),
 }
-# Split in the candidates' name -> split of the release
+# Split in the candidates' name -> split of the release. The paper's test set has the size of cMedQA2's dev candidates.
 SPLITS_OF = {"train": "train", "dev": "test", "test": "dev"}
 
 _Judged = dict[str, dict[str, None]]  # id of a question -> ids of its positive answers, in order
@@ -27,13 +28,13 @@ def read_cmedqa(
 ) -> tuple[Collection, list[Source]]:
     """Return the set, and the files that were read.
 
-    Raises :class:`InputError` for a wrong row, missing test candidates, or a file in ``source_paths`` with another
-    header.
+    ``encoding`` is a value of ``--encoding``. Raises :class:`InputError` for a wrong row, missing candidates of the
+    release's test split, or a file in ``source_paths`` with another header.
     """
     questions = SourceTexts("question")
     answers = SourceTexts("answer")
     answers_by_question: _Judged = {}  # by the column question_id of answer.csv
-    judged: dict[str, _Judged] = {}
+    judged: dict[str, _Judged] = {}  # by split of the release
     used_sources = []
     # The files come in any order, so they are joined by ids after all are read.
     for file_kind, source in files_of("cMedQA's", HEADERS, source_paths):
@@ -72,7 +73,11 @@ def read_cmedqa(
 
 
 def _read_candidates(table: Table, file_kind: str, judged: _Judged) -> None:
-    """Add the questions of a file of candidates to ``judged``, with their positive answers."""
+    """Add the questions of a file of candidates to ``judged``, with their positive answers.
+
+    ``file_kind`` is ``candidates`` (rows with a label) or ``pairs`` (rows with a positive and a negative answer). The
+    negative answers of pairs are not used.
+    """
     if file_kind == "pairs":
         for _, (question_id, answer_id) in read_rows_with_bar(table, ("question_id", "pos_ans_id"), "pair"):
             judged.setdefault(question_id, {})[answer_id] = None

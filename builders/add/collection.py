@@ -47,7 +47,10 @@ class SourceTexts:
         self.by_source: dict[str, str] = {}
 
     def add(self, source_id: str, text: str, source: Source, line: int) -> None:
-        """Add a text. Raises :class:`InputError` for an id with two texts."""
+        """Add a text, or count a blank text. ``source`` and ``line`` are the place of the text, for errors.
+
+        Raises :class:`InputError` for an id with two texts, and for a text that is too long.
+        """
         fault = long_text_fault(text)
         if fault:
             raise InputError(fault, path=source.shown, line=line)
@@ -61,11 +64,12 @@ class SourceTexts:
 
 @dataclass
 class Collection:
-    """A set to add to a release: its passages, its queries by split, and the counts of the input (``read``)."""
+    """A set to add to a release: its passages and queries, and the counts of the input."""
 
     name: str  # prefix of the configs and column of Table 3, for example cmedqa; main has no prefix
-    passages: dict[str, str]
-    queries: dict[str, Queries]
+    passages: dict[str, str]  # MD5 -> text
+    queries: dict[str, Queries]  # by split
+    # "passages" -> counts of the passages read; split -> counts of _SPLIT_COUNTS
     read: dict[str, Any] = field(default_factory=dict)
 
 
@@ -94,7 +98,12 @@ def merge_texts(
     passages: SourceTexts,
     judgments: Judgments,
 ) -> Collection:
-    """Replace the source's ids by texts and their MD5s. Judgments without a text are counted and skipped."""
+    """Convert the texts and judgments of a source to a set ``set_name``, whose ids are MD5s of the texts.
+
+    Equal texts are merged. Judgments of a passage without a text, questions without a text or a passage, and questions
+    of an earlier split (:data:`ORDER`) are counted, reported and skipped. Raises :class:`InputError` if no question has
+    a passage.
+    """
     # Passages: equal texts of several ids become one passage.
     passage_ids: dict[str, str] = {}
     distinct_passages: dict[str, str] = {}
@@ -139,17 +148,19 @@ def merge_equal_questions(
     passage_ids: Mapping[str, str],
     earlier_texts: Container[str],
     split_counts: dict[str, int],
-) -> Queries:
-    """Merge questions of equal text. Return text -> MD5s of the passages of its questions.
+) -> dict[str, list[str]]:
+    """Merge questions of equal text. Return text -> MD5s of the positive passages of its questions.
+
+    An MD5 may be repeated, and a list may be empty.
 
     Args:
         judged: source's id of a question -> source's ids of its positive passages.
         question_texts: source's id of a question -> text.
         passage_ids: source's id of a passage -> MD5 of its text.
         earlier_texts: questions of earlier splits, which are skipped.
-        split_counts: counts of the input, which the function increases.
+        split_counts: counts of :data:`_SPLIT_COUNTS`, which the function increases.
     """
-    merged: Queries = {}
+    merged: dict[str, list[str]] = {}
     for question_id, positives in judged.items():
         source_ids = dict.fromkeys(positives)
         # A source may judge questions that its files of texts lack.
@@ -164,13 +175,16 @@ def merge_equal_questions(
         if text in earlier_texts:
             split_counts["in_another_split"] += 1
             continue
-        split_counts["same_text_again"] += text in merged
+        if text in merged:
+            split_counts["same_text_again"] += 1
         merged.setdefault(text, []).extend(present_ids)
     return merged
 
 
 def draw_test_questions(collection: Collection, test_size: int, seed: int) -> None:
-    """Draw ``test_size`` test queries at random from split ``all``, or from test. The other queries become train.
+    """Draw ``test_size`` test queries at random from split ``all``, or from test if no split is called ``all``.
+
+    ``collection`` is changed. The other queries of the split are added to train. Split ``all`` is removed.
 
     Section 2.4 draws 949 queries of cCOVID-News. The paper's second version trains on the other queries.
     """
@@ -184,9 +198,9 @@ def draw_test_questions(collection: Collection, test_size: int, seed: int) -> No
 
 
 def draw_questions(queries: Queries, query_count: int, seed: int, option_name: str) -> Queries:
-    """Draw ``query_count`` queries at random, in their original order.
+    """Draw ``query_count`` queries at random, and return them in their original order.
 
-    Raises :class:`InputError` for too few queries. ``option_name`` names the option in the error.
+    Raises :class:`InputError` for too few queries. ``option_name`` is the option of ``query_count`` in the error.
     """
     if len(queries) < query_count:
         raise InputError(
@@ -199,11 +213,11 @@ def draw_questions(queries: Queries, query_count: int, seed: int, option_name: s
 def files_of(
     owner_words: str, headers_by_kind: Mapping[str, Sequence[str]], source_paths: Sequence[Path]
 ) -> Iterator[tuple[str, Source]]:
-    """Yield (kind, file) for the files of a set.
+    """Yield (kind, file) for the files of a set, which are found in the files, folders and archives ``source_paths``.
 
-    ``headers_by_kind`` maps a kind to columns. The kind ``json`` is JSON lines. Files with other headers are skipped.
-    Raises :class:`InputError` if ``source_paths`` names a file with another header. ``owner_words`` names the set in
-    messages, for example ``cMedQA's``.
+    ``headers_by_kind`` maps a kind to its columns. If it has the kind ``json``, files of JSON lines are of this kind.
+    Files with other headers are skipped, but are an :class:`InputError` if ``source_paths`` names them. ``owner_words``
+    names the set in messages, for example ``cMedQA's``.
     """
     for source in find_tables(source_paths):
         file_kind = _kind_of_header(header_of(source), headers_by_kind)
@@ -225,7 +239,7 @@ def _kind_of_header(header: Sequence[str], headers_by_kind: Mapping[str, Sequenc
     for file_kind, columns in headers_by_kind.items():
         if sorted(columns) == sorted(header):
             return file_kind
-    is_json = header[0].startswith("{")
+    is_json = header[0].startswith("{")  # the first line of JSON lines is split like a header
     return "json" if "json" in headers_by_kind and is_json else ""
 
 
@@ -239,14 +253,14 @@ def write_release(
     seed: int,
     encoding: str,
 ) -> WrittenRelease:
-    """Write the release ``out`` with a set, and return it with the figures of the set.
+    """Write the release ``out`` with a set, and return it. The release's report has the figures of the set.
 
     Args:
         collection: the set.
         sources: files from which the set was read.
         out: release directory to write.
         base: release that is copied into ``out`` (None: no release).
-        test_size: number of drawn test queries (None: all).
+        test_size: number of test queries that are drawn (None: all test queries are kept).
         seed: seed of the draw.
         encoding: value of ``--encoding`` for the manifest.
     """
@@ -259,30 +273,34 @@ def write_release(
     options = {"test_size": test_size, "seed": seed, "encoding": encoding}
     build = {"verb": collection.name, "options": options, "sources": describe_sources(sources)}
     with draft_release(out, build, base_release) as draft:
-        columns = write_set(collection, draft)
+        table3_columns = write_set(collection, draft)
     # The report has the figures of this set only, not those of the copied release.
     corpus_config = f"{collection.name}-corpus"
     lengths = {corpus_config: draft.stats["collections"][corpus_config]}
-    figures = {"table3": columns, "collections": lengths}
+    figures = {"table3": table3_columns, "collections": lengths}
     text = f"{table3_text(figures)}\nrelease: {out}"
     report_value = draft.stats[collection.name] | {"collections": lengths}
     return open_written(out, Report(report_value, text, table3_tables(figures)))
 
 
 def describe_sources(sources: Iterable[Source]) -> list[dict[str, Any]]:
-    """Describe the source files for the manifest. An archive is listed once."""
+    """Describe the source files for the manifest: name, bytes, SHA-256. An archive is listed once, not by member."""
+    # The name of a member is ARCHIVE!MEMBER.
     return describe_files((source.name.split("!")[0], source.path) for source in sources)
 
 
 def open_base(base_release: Release | Path, builder_verb: str) -> Release:
-    """Open the release to extend. The records of earlier builds by ``builder_verb`` are removed from its manifest."""
+    """Open the release to extend, without the records of earlier builds by ``builder_verb``.
+
+    The new build replaces what they made. The manifest on the disk is not changed.
+    """
     base = open_release(base_release)
     other_builds = [build for build in base.manifest.builds if build.verb != builder_verb]
     return dataclasses.replace(base, manifest=msgspec.structs.replace(base.manifest, builds=other_builds))
 
 
 def write_set(collection: Collection, draft: Draft) -> dict[str, dict[str, Any]]:
-    """Write the set into ``draft``, in place of an earlier build. Return its columns of Table 3, by split."""
+    """Write the set into ``draft``, in place of an earlier build. Return the figures of Table 3 for each split."""
     name = collection.name
     config_prefix = "" if name == "main" else f"{name}-"
     # The copied release may have the set in another build.
@@ -317,7 +335,10 @@ def write_set(collection: Collection, draft: Draft) -> dict[str, dict[str, Any]]
 def _write_split(
     passage_texts: dict[str, str], queries: Queries, draft: Draft, config_prefix: str, split: str
 ) -> dict[str, Any]:
-    """Write the queries and judgments of a split. Return the split's column of Table 3."""
+    """Write the queries and judgments of a split. Return the split's figures of Table 3.
+
+    ``passage_texts`` maps MD5s to texts. ``config_prefix`` is ``cmedqa-``, for example, or empty for the main set.
+    """
     judged: dict[str, dict[str, int]] = {}
     positive_lengths = []
     for text, positive_ids in queries.items():

@@ -30,7 +30,7 @@ _COLUMNS = {
 # Columns of a table without a header.
 _HEADERLESS_COLUMNS = ("key", "english")
 _HAN = re.compile("[\u3400-\u9fff]")  # CJK ideographs of Unicode's basic plane
-_SHOWN_CHARACTERS = 200  # of a table's columns in an error
+_SHOWN_CHARACTERS = 200  # maximum of a table's column names in an error
 
 Splits = Mapping[str, Mapping[str, str]]  # split -> id of a Chinese query -> text
 # Id of a Chinese query -> (id, text) of its English queries
@@ -38,7 +38,10 @@ English = dict[str, list[tuple[str, str]]]
 
 
 def crosslingual_report(release_stats: Mapping[str, Any], out_path: Path) -> Report:
-    """Return the figures of :func:`build_crosslingual` as a report. ``out_path`` is the release that was written."""
+    """Return the figures of the set as a report. ``out_path`` is the release that was written.
+
+    ``release_stats`` has ``english`` and ``crosslingual`` of ``stats.json``, from :func:`build_crosslingual`.
+    """
     lines, rows = describe_splits(release_stats)
     lines.append(f"release: {out_path}")
     table = Table(("split", "queries", "words_per_query"), rows)
@@ -46,7 +49,10 @@ def crosslingual_report(release_stats: Mapping[str, Any], out_path: Path) -> Rep
 
 
 def describe_splits(release_stats: Mapping[str, Any]) -> tuple[list[str], list[tuple[str, int, float]]]:
-    """Return the figures of the splits as lines, and as rows (split, English queries, words per query)."""
+    """Return the figures of the splits as lines, and as rows (split, English queries, words per query).
+
+    ``release_stats["english"]`` maps a split to ``queries`` and ``words_per_query``.
+    """
     lines = []
     rows = []
     for split, figures in release_stats["english"].items():
@@ -58,7 +64,7 @@ def describe_splits(release_stats: Mapping[str, Any]) -> tuple[list[str], list[t
 
 
 def join_splits(texts_by_split: Splits) -> dict[str, str]:
-    """Return the queries of all splits. A query is in one split only, see :func:`open_translations`."""
+    """Return the queries of all splits: id -> text. No query is in two splits (:func:`open_translations`)."""
     all_texts: dict[str, str] = {}
     for split_texts in texts_by_split.values():
         all_texts |= split_texts
@@ -71,7 +77,8 @@ def open_translations(
     """Return a release, its Chinese queries, and the rows of the tables that translate these queries.
 
     A query of several splits stays in the first of test, dev, train. Rows of unknown queries are counted, reported and
-    skipped. Raises :class:`InputError` if the release has no query, or if no row translates a query.
+    skipped. ``table_paths`` may be empty, if only the Chinese queries are needed. Raises :class:`InputError` if the
+    release has no query, or if there are tables without a row for any query.
     """
     base = open_base(release, "crosslingual")
     splits: dict[str, dict[str, str]] = {}
@@ -102,15 +109,12 @@ def open_translations(
 
 @dataclass(frozen=True)
 class Translation:
-    """One row of a table. ``english`` may be empty. Only tables of `annotate translations` have a ``package``.
+    """One row of a table of translations."""
 
-    ``by_machine`` is True if the English text equals the column machine_translation.
-    """
-
-    zh_id: str
-    english: str
-    package: str
-    by_machine: bool
+    zh_id: str  # id of the Chinese query, or the MD5 of a Chinese text that the release lacks
+    english: str  # may be empty
+    package: str  # such as dev-001; empty without `annotate translations`
+    by_machine: bool  # True if the English text equals the column machine_translation
     source: Source
     line: int
 
@@ -127,7 +131,7 @@ def read_pairs(
     """
     for source in table_sources:
         table = open_table(source, encoding, spreadsheet=True)
-        roles: dict[str, str] = {}  # role -> name of the column, or "" without such a column
+        roles: dict[str, str] = {}  # key, zh or english -> name of the column, or "" without such a column
         for role, accepted_names in _COLUMNS.items():
             roles[role] = next((name for name in accepted_names if name in table.columns), "")
         # A first row without the names of two such columns is a row of data.
@@ -138,7 +142,7 @@ def read_pairs(
         elif len(table.columns) == len(_HEADERLESS_COLUMNS):
             column_names = _HEADERLESS_COLUMNS
             roles = {"key": "key", "zh": "", "english": "english"}
-            rows = table.rows()
+            rows = table.rows()  # without column names, the first row is yielded, too
         else:
             raise InputError(
                 "expected columns named id or zh, and english, or two columns: query id or Chinese text, English text;"
@@ -158,7 +162,12 @@ def _translation_of_row(
     source: Source,
     line: int,
 ) -> Translation:
-    """Convert a row. ``fields`` maps columns to values, and ``roles`` maps key, zh and english to columns."""
+    """Return a row of a table as a :class:`Translation`, with the id of its Chinese query.
+
+    ``fields`` maps columns to values, and ``roles`` maps key, zh and english to columns, or to "" for no column.
+    ``query_texts`` maps the release's query ids to texts. Raises :class:`InputError` if id and Chinese text are of
+    different queries.
+    """
     key = fields.get(roles["key"], "")
     chinese = fields.get(roles["zh"], "")
     english = fields.get(roles["english"], "").strip()
@@ -166,7 +175,9 @@ def _translation_of_row(
         key = chinese
         chinese = ""
     # A spreadsheet may have changed the id, for example from digits to a rounded number.
-    if key and chinese and key != text_id(chinese):
+    is_same_query = key == text_id(chinese) or query_texts.get(key) == chinese
+    if key and chinese and not is_same_query:
+        # If neither is a query of the release, the row is skipped later.
         is_of_release = key in query_texts or text_id(chinese) in query_texts
         if is_of_release:
             expected = f"has the id {key!r} for {chinese!r}; expected {text_id(chinese)}"
@@ -182,9 +193,9 @@ def english_queries(
     translations: Sequence[Translation],
     texts_by_split: Splits,
 ) -> tuple[English, dict[str, int]]:
-    """Return the English queries, with ids that are unique in a split, and counts.
+    """Return the English queries, with ids that are unique in a split, and counts for ``stats.json``.
 
-    Raises :class:`InputError` if no pair has an English text.
+    ``texts_by_split`` are the Chinese queries. Raises :class:`InputError` if no row has an English text.
     """
     # Id of a Chinese query -> its English texts, each once
     texts_by_query: dict[str, dict[str, None]] = {}
@@ -193,14 +204,14 @@ def english_queries(
             texts_by_query.setdefault(translation.zh_id, {})[translation.english] = None
     if not texts_by_query:
         raise InputError("no row of --source has an English text; fill in the column english")
-    # Counts of the rows. Equal rows of several tables count once.
+    # Counts of rows and of pairs (Chinese query, English text). Equal rows of several tables are one pair.
     untranslated = sum(not translation.english for translation in translations)
     distinct_pairs = sum(map(len, texts_by_query.values()))
     counts = {
         "rows": len(translations),
         "untranslated": untranslated,
         "same_pair_again": len(translations) - untranslated - distinct_pairs,
-        "further_translation": distinct_pairs - len(texts_by_query),
+        "further_translation": distinct_pairs - len(texts_by_query),  # beyond the first of a Chinese query
         "same_english_again": 0,
         "machine": sum(translation.by_machine for translation in translations),
     }
@@ -229,6 +240,7 @@ def english_queries(
 
 
 def _warn_of_texts(counts: Mapping[str, int]) -> None:
+    """Log a warning for each count of :func:`english_queries` that needs a person's look."""
     if counts["untranslated"]:
         log.warning("%d rows without English text are skipped", counts["untranslated"])
     if counts["with_chinese"]:
@@ -248,7 +260,16 @@ def build_crosslingual(
 ) -> dict[str, Any]:
     """Write a copy of ``base_release`` with the cross-lingual configs. Return the figures of the set.
 
-    ``package_figures`` has the figures of `annotate translations` (default: no figures).
+    The figures are ``english`` (of each split) and ``crosslingual`` (counts of the tables) of ``stats.json``.
+
+    Args:
+        translations: rows that translate queries of the release.
+        texts_by_split: the Chinese queries.
+        base_release: release to copy.
+        out_path: release directory to write.
+        build_options: options for the manifest.
+        table_sources: source files for the manifest.
+        package_figures: a row of figures for each package of `annotate translations`.
     """
     queries, counts = english_queries(translations, texts_by_split)
     figures: dict[str, Any] = {}
@@ -281,7 +302,10 @@ def build_crosslingual(
 
 
 def _joined_tables(release: Release, split: str, queries_by_id: English) -> Iterator[pa.Table]:
-    """Yield the joined rows of the English queries, in the order of their Chinese queries' joined rows."""
+    """Yield the joined rows of the English queries, in the order of their Chinese queries' joined rows.
+
+    Yields nothing if the release has no joined rows of the split.
+    """
     if (split, split) not in release.splits():
         return
     row_count = sum(entry.rows or 0 for entry in release.shards(split, split))

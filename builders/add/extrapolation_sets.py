@@ -39,26 +39,27 @@ def write_restrain_sets(
 ) -> list[dict[str, Any]]:
     """Write a copy of ``base_release`` with the sets of ReSTrain. Return a row of figures for each set.
 
-    The arguments ``sizes``, ``exclude`` and ``seed`` are those of :func:`draw_restrain_sets`. Raises
-    :class:`InputError` for a query without a vector.
+    ``embeddings`` are files or directories of vectors (:func:`.vectors.read_embeddings`). ``sizes``, ``exclude`` and
+    ``seed`` are those of :func:`draw_restrain_sets`. The queries of ``test_splits`` need no labels. Raises
+    :class:`InputError` for a query without a vector, and the errors of :func:`draw_restrain_sets`.
     """
     train_qrels = base_release.table("qrels", "train")
     train_ids = labelled_queries(train_qrels)
     test_ids = _query_ids_of(base_release, test_splits)
-    # One array has the training queries first, because both kinds of queries may be in the same files of vectors.
-    query_groups = {"qrels/train": train_ids, "/".join(test_splits): test_ids}
+    # One call reads both kinds of queries, because they may be in the same files. The training queries come first.
+    query_groups = {"qrels/train": train_ids, "/".join(test_splits): test_ids}  # the names are for errors
     vectors = _vectors_of(base_release, query_groups, embeddings)
     train_vectors = vectors[: len(train_ids)]
     test_vectors = vectors[len(train_ids) :]
     if len(test_ids) * _TRAINS_PER_TEST > len(train_ids):
         log.warning(WARNING, f"{len(test_ids):,}", f"{len(train_ids):,}")
     sets = draw_restrain_sets(train_ids, train_vectors, test_vectors, sizes, exclude, seed)
-    # The manifest records K also if it was computed.
+    # The manifest records K also if it was computed. All extrapolation sets have the same K.
     exclusion = next(training_set.ranks for training_set in sets if training_set.kind == "extrapolation")
     options = {"size": sorted(set(sizes)), "exclude": exclusion, "split": list(test_splits), "seed": seed}
     build = {"verb": "extrapolate restrain", "options": options, "sources": _describe_embeddings(embeddings)}
 
-    judged = _judgments_of_splits(base_release, test_splits)
+    test_qrels = _judgments_of_splits(base_release, test_splits)
     rows = []
     with draft_release(out_path, build, base_release) as draft:
         for training_set in sets:
@@ -74,17 +75,18 @@ def write_restrain_sets(
                 "ranks": training_set.ranks,
                 "nearest_cosine": _mean_cosine(cosines),
             }
-            row |= label_overlap(set_qrels, judged)
+            row |= label_overlap(set_qrels, test_qrels)
             rows.append(row)
             draft.stats.setdefault("extrapolation", {})[config] = row
     return rows
 
 
 class TrainingSet(NamedTuple):
-    """One set of training queries: its kind (interpolation or extrapolation), size, and ascending rows.
+    """One set of training queries. ``kind`` is interpolation or extrapolation.
 
-    For interpolation, each query of the set is among the ``ranks`` nearest training queries of some test query. For
-    extrapolation, no query of the set is among the ``ranks`` nearest training queries of any test query.
+    ``rows`` are the ascending positions of the set's queries among all training queries. For interpolation, each query
+    of the set is among the ``ranks`` nearest training queries of some test query. For extrapolation, no query of the
+    set is among the ``ranks`` nearest training queries of any test query.
     """
 
     kind: str
@@ -96,8 +98,8 @@ class TrainingSet(NamedTuple):
 def exclusion_depth(query_ranks: Ints) -> int:
     """Return the default of K: the least depth that allows the largest sets of both kinds.
 
-    K does not depend on a set's size, so smaller sets are parts of larger sets. ``query_ranks`` (n,):
-    :func:`best_ranks`.
+    K does not depend on a set's size, so smaller sets are parts of larger sets. ``query_ranks`` (n,) are the best ranks
+    of the training queries, from 1 (:func:`best_ranks`).
     """
     query_count = len(query_ranks)
     depths = np.arange(1, query_count + 1)
@@ -117,9 +119,10 @@ def draw_restrain_sets(
 ) -> list[TrainingSet]:
     """Return ReSTrain's two sets for each of ``sizes``, the smallest size first.
 
-    Interpolation has the training queries nearest to the test queries: by rank, then by cosine, then by row.
-    Extrapolation is drawn with ``seed``, after the ``exclude`` nearest queries of every test query are removed. If
-    ``exclude`` is None, it is :func:`exclusion_depth`. Raises :class:`InputError` for a size that is too large.
+    The rows of ``train_vectors`` (n, d) belong to ``train_ids``, and ``test_vectors`` are (m, d). Interpolation has the
+    training queries nearest to the test queries: by rank, then by cosine, then by row. Extrapolation is drawn with
+    ``seed``, after the ``exclude`` nearest queries of every test query are removed. If ``exclude`` is None, it is
+    :func:`exclusion_depth`. Raises :class:`InputError` for a size that is too large.
     """
     ranks, products = best_ranks(test_vectors, train_vectors)
     exclusion = exclude or exclusion_depth(ranks)
@@ -162,7 +165,10 @@ def write_bucket_sets(
 ) -> list[dict[str, Any]]:
     """Write a copy of ``base_release`` with the sets of ReSTTest. Return two rows of figures for each bucket.
 
-    Raises :class:`InputError` for a query without a vector, and the errors of :func:`assign_buckets`.
+    The first row of a bucket is about its test split ``interpolation``, the second about ``extrapolation``.
+    ``embeddings`` are files or directories of vectors (:func:`.vectors.read_embeddings`). Only the labelled queries of
+    train and ``test_split`` are used. Raises :class:`InputError` for a query without a vector, and the errors of
+    :func:`assign_buckets`.
     """
     train_qrels = base_release.table("qrels", "train")
     test_qrels = base_release.table("qrels", test_split)
@@ -177,16 +183,17 @@ def write_bucket_sets(
         _drop_buckets(draft, base_release)
         for bucket in range(bucket_count):
             config = f"resttest-bucket{bucket + 1}"
+            # The training set of a bucket has the queries of all other buckets.
             train_rows = np.flatnonzero(train_buckets != bucket)
-            bucket_train = _judgments_of(train_qrels, train_ids, train_rows)
-            draft.write(config, "train", [bucket_train])
+            set_train_qrels = _judgments_of(train_qrels, train_ids, train_rows)
+            draft.write(config, "train", [set_train_qrels])
             # The largest cosine of each test query to the training queries of the other buckets.
             largest_cosines = np.delete(cosines, bucket, axis=1).max(axis=1)
             is_in_bucket = test_buckets == bucket
             config_rows = []
             for kind, is_member in (("interpolation", ~is_in_bucket), ("extrapolation", is_in_bucket)):
-                bucket_test = _judgments_of(test_qrels, test_ids, np.flatnonzero(is_member))
-                draft.write(config, kind, [bucket_test])
+                set_test_qrels = _judgments_of(test_qrels, test_ids, np.flatnonzero(is_member))
+                draft.write(config, kind, [set_test_qrels])
                 row = {
                     "config": config,
                     "test": kind,
@@ -194,7 +201,7 @@ def write_bucket_sets(
                     "test_queries": int(is_member.sum()),
                     "nearest_cosine": _mean_cosine(largest_cosines[is_member]),
                 }
-                config_rows.append(row | label_overlap(bucket_train, bucket_test))
+                config_rows.append(row | label_overlap(set_train_qrels, set_test_qrels))
             draft.stats.setdefault("extrapolation", {})[config] = config_rows
             rows += config_rows
     return rows
@@ -219,8 +226,8 @@ def assign_buckets(
 
     ``query_vectors`` (n + m, d) has the training queries first, then the test queries. Returns the bucket, from 0, of
     every training (n,) and test (m,) query. The third array (m, ``bucket_count``) has each test query's largest cosine
-    with the training queries of each bucket. Raises :class:`InputError` for a bucket without training or without test
-    queries.
+    with the training queries of each bucket. Raises :class:`InputError` for fewer queries than buckets, and for a
+    bucket without training or without test queries.
     """
     if len(query_vectors) < bucket_count:
         raise InputError(f"{len(query_vectors):,} queries do not fill {bucket_count} buckets; choose fewer buckets")
@@ -245,7 +252,7 @@ def assign_buckets(
 
 
 def _judgments_of_splits(release: Release, splits: Sequence[str]) -> pa.Table | None:
-    """Return the judgments of several splits, or None if no split has labels. Label overlap is computed from them."""
+    """Return the main set's judgments of several splits in one table, or None if no split has labels."""
     tables = []
     for split in splits:
         if ("qrels", split) in release.splits():
@@ -266,9 +273,10 @@ def _vectors_of(
     query_groups: Mapping[str, Sequence[str]],
     embedding_paths: Sequence[Path],
 ) -> Floats:
-    """Return the concatenated vectors of groups of queries.
+    """Return the vectors (n, d) of groups of queries, one group after the other, from :func:`read_directions`.
 
-    ``query_groups`` maps the name of a group to query ids. Raises :class:`InputError` for an empty group.
+    ``query_groups`` maps the name of a group, for errors, to its query ids. Raises :class:`InputError` for an empty
+    group, and for a query without a vector.
     """
     query_ids: list[str] = []
     for name, group_ids in query_groups.items():
@@ -291,13 +299,13 @@ def _describe_embeddings(embedding_paths: Sequence[Path]) -> list[dict[str, Any]
 
 
 def _judgments_of(qrels: pa.Table, query_ids: Sequence[str], query_rows: Ints) -> pa.Table:
-    """Return the judgments of the queries in ``query_rows`` of ``query_ids``."""
+    """Return the judgments of some queries. ``query_rows`` are the positions of their ids in ``query_ids``."""
     set_ids = pa.array([query_ids[row] for row in query_rows], pa.string())
     return qrels.filter(pc.is_in(qrels["query-id"], set_ids))
 
 
 def _shuffle_rows(query_ids: Sequence[str], seed: int) -> Ints:
-    """Shuffle the rows of ``query_ids`` by a hash of seed and id, which does not depend on the version of numpy."""
+    """Return the positions in ``query_ids`` in random order: by a hash of seed and id, for any version of numpy."""
     sort_keys = [hashlib.sha256(f"{seed}:{query_id}".encode()).digest() for query_id in query_ids]
     return np.array(sorted(range(len(sort_keys)), key=sort_keys.__getitem__), np.int64)
 

@@ -20,14 +20,17 @@ _FIRST_HAN, _LAST_HAN = "\u4e00", "\u9fff"
 
 @functools.cache
 def stress_settings() -> dict[str, Any]:
-    """Return the content of ``stress.toml``."""
+    """Return the content of ``stress.toml``: ``version``, ``seed``, ``kept``, and the settings of some rules by name.
+
+    ``kept`` describes the words that no rule for words changes.
+    """
     with open(_SETTINGS_PATH, "rb") as file:
         return tomllib.load(file)
 
 
 @functools.cache
 def read_homophones() -> dict[str, str]:
-    """Return the frequent characters of each pronunciation, the most frequent first."""
+    """Return the frequent characters of each pronunciation, such as ``shi4``, the most frequent first."""
     characters_by_reading = {}
     for line in TABLE_PATH.read_text(encoding="utf-8").splitlines():
         if not line.startswith("#"):
@@ -37,7 +40,7 @@ def read_homophones() -> dict[str, str]:
 
 
 def make_table() -> str:
-    """Return the table. It depends on the versions of jieba and pypinyin, which its first line names."""
+    """Return the text of ``homophones.tsv``. Its first line names the versions of jieba and pypinyin that made it."""
     from importlib.metadata import version
 
     import jieba
@@ -52,8 +55,9 @@ def make_table() -> str:
                 frequencies[character] += frequency
     # Equal frequencies are ordered by code point, so that the table does not depend on the dictionary's order.
     ordered = sorted(frequencies, key=lambda character: (-frequencies[character], character))
+    frequent_count = stress_settings()["homophone"]["frequent_characters"]
     characters_by_reading: dict[str, str] = {}
-    for character in ordered[: stress_settings()["homophone"]["frequent_characters"]]:
+    for character in ordered[:frequent_count]:
         (reading,) = lazy_pinyin(character, style=Style.TONE3)
         characters_by_reading[reading] = characters_by_reading.get(reading, "") + character
     lines = [f"# jieba {version('jieba')}, pypinyin {version('pypinyin')}; written by python -m {_MODULE}"]
@@ -63,7 +67,7 @@ def make_table() -> str:
     return "\n".join(lines) + "\n"
 
 
-_MODULE = "builders.add.homophones"
+_MODULE = "builders.add.homophones"  # __name__ is "__main__" when the module runs
 
 if __name__ == "__main__":
     TABLE_PATH.write_text(make_table(), encoding="utf-8")

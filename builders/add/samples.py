@@ -42,7 +42,7 @@ NANO_PASSAGES = 10_000
 
 
 def samples_report(sample_rows: Sequence[Mapping[str, Any]]) -> Report:
-    """Return the rows of :func:`write_samples` as a report."""
+    """Return the rows of :func:`write_samples` as a report. ``hard`` of a row is None if no run was used."""
     lines = []
     cells = []
     for row in sample_rows:
@@ -91,7 +91,8 @@ def write_samples(
         seed: seed of the draw.
 
     Raises:
-        InputError: the release has no positive in ``splits``, or the sizes do not fit its numbers of passages.
+        InputError: the release has no positive in ``splits``, the sizes do not fit its numbers of passages, or a run
+            has no query of ``splits`` or an unknown passage.
     """
     passage_ids = _read_passage_ids(release)
     passage_lots = _draw_lots(passage_ids, seed)
@@ -144,6 +145,7 @@ def _drop_samples(draft: Draft, release: Release) -> None:
 
 
 def _write_sample(draft: Draft, config: str, passage_ids: pa.Array, sample_rows: npt.NDArray[np.int64]) -> None:
+    """Write the config of a sample: the ids in the rows ``sample_rows`` of the corpus."""
     sample_ids = passage_ids.take(pa.array(sample_rows))
     draft.write(config, _CORPUS, [pa.table([sample_ids], schema=IDS)])
 
@@ -170,7 +172,7 @@ def _read_passage_ids(release: Release) -> pa.Array:
 
 
 def _draw_lots(passage_ids: pa.Array, seed: int) -> npt.NDArray[np.uint64]:
-    """Return a random number for each passage."""
+    """Return a random number for each passage, which depends only on ``seed`` and the passage's id."""
 
     def ids_in_slices() -> Iterator[str]:
         # Slices, because a list of all ids as Python strings would need a gigabyte.
@@ -183,7 +185,8 @@ def _draw_lots(passage_ids: pa.Array, seed: int) -> npt.NDArray[np.uint64]:
 def _levels(passage_ids: pa.Array, level_by_id: Mapping[str, int], error_source: str) -> Levels:
     """Return every passage's level. Passages that are not in ``level_by_id`` have the level ``_IN_NO_RUN``.
 
-    Raises :class:`InputError` if ``level_by_id`` has a passage that is not in the corpus.
+    Raises :class:`InputError` if ``level_by_id`` has a passage that is not in the corpus. ``error_source`` names the
+    release or the runs from which ``level_by_id`` was made.
     """
     ids_with_level = pa.array(list(level_by_id), pa.string())
     has_level = pc.is_in(passage_ids, ids_with_level).to_numpy(zero_copy_only=False)
@@ -213,7 +216,8 @@ def _describe_runs(hard_runs: Sequence[Run]) -> list[dict[str, Any]]:
 def _best_ranks(hard_runs: Sequence[Run], query_ids: Container[str]) -> dict[str, int]:
     """Return passage -> its best rank, from 1, for any of the queries in any run.
 
-    Raises :class:`InputError` for a run without such a query.
+    Queries of the runs that are not in ``query_ids`` are ignored. Raises :class:`InputError` for a run without any
+    query of ``query_ids``.
     """
     best_ranks: dict[str, int] = {}
     for run in hard_runs:
@@ -227,14 +231,19 @@ def _best_ranks(hard_runs: Sequence[Run], query_ids: Container[str]) -> dict[str
 
 
 def write_extract(release: Release, sample_name: str, out_path: Path) -> dict[str, Any]:
-    """Write a release of a sample's passages and splits. Return the number of passages and the splits."""
-    # The statistics say which splits have their positives in the sample.
+    """Write a release of a sample's passages, and of the splits whose positives are in every sample.
+
+    ``sample_name`` is a config of `add samples`, for example sample-10K. Returns ``passages`` (their number) and
+    ``splits``.
+    """
+    # stats.json has these splits.
     release_stats = read_stats(release.path)
     passage_ids = release.table(sample_name, _CORPUS, ["_id"])["_id"].to_pylist()
     if sample_name not in release_stats.get("samples", {}):
         raise InputError(f"{sample_name} is not in stats.json; expected a config of `add samples`", path=release.path)
     splits = release_stats["samples"][sample_name]["split"]
     judged_by_split = {split: read_judged(release, "qrels", split) for split in splits}
+    # The extract has all English queries of its splits, so their figures stay right.
     english_figures = {}
     for split, figures in release_stats.get("english", {}).items():
         if split in splits:
@@ -255,10 +264,10 @@ def write_nano(
     hard_runs: Sequence[Run],
     seed: int,
 ) -> dict[str, Any]:
-    """Write a release of 200 queries and 10,000 passages. Return its figures.
+    """Write a release of 200 drawn queries of ``split`` and 10,000 passages. Return its figures.
 
-    The passages are all judged passages of the queries, then the best hits of the runs for the queries, then random
-    passages. If the release has fewer queries or passages, all are used.
+    Every query has a positive. The passages are all judged passages of the queries, then the best hits of the runs for
+    the queries, then random passages. If the release has fewer queries or passages, all are used.
     """
     release.shards("qrels", split)  # raises InputError for a split without labels
     answerable: dict[str, dict[str, int]] = {}  # queries with a positive
@@ -266,7 +275,7 @@ def write_nano(
         if max(relevance.values()) > 0:
             answerable[query_id] = relevance
     nano_queries = draw_sample(answerable, NANO_QUERIES, seed)
-    # `draw` returns a set. The queries stay in the order of the qrels.
+    # The draw has no order. The queries stay in the order of the qrels.
     judged = {query_id: relevance for query_id, relevance in answerable.items() if query_id in nano_queries}
 
     level_by_id = _best_ranks(hard_runs, nano_queries)
@@ -304,16 +313,17 @@ def _write_part(
     judged_by_split: Mapping[str, Judgments],
     part_queries: Collection[str] | None = None,
 ) -> None:
-    """Write some passages of a release, and the splits of ``judged_by_split``.
+    """Write a part of ``release`` into ``draft``: some passages, and the splits of ``judged_by_split``.
 
-    ``part_queries`` selects queries of the splits (default: all queries). A part with selected queries has no
-    cross-lingual configs. Perturbed queries are copied with their originals.
+    ``judged_by_split`` has the judgments of the part's queries. ``part_queries`` are the ids of these queries, or None
+    for all queries of the splits. A part with selected queries has no cross-lingual configs. Perturbed queries are
+    copied with their originals.
     """
     _write_passages(draft, release, passage_ids)
     part_passages = frozenset(passage_ids)
     main = SETS["main"]
     crosslingual = SETS["crosslingual"]
-    # Config -> its column of query ids.
+    # Config -> its column with the ids of main queries, by which rows are selected.
     query_columns = {main.queries: "_id", main.qrels: "query-id"}
     for config in main.joined.values():
         query_columns[config] = "query_id"

@@ -43,19 +43,21 @@ class SquadQuestion(msgspec.Struct, gc=False):
     @property
     def is_unanswered(self) -> bool:
         """True if the question is marked so, or if its answers are listed and none of them has a text."""
-        if self.is_impossible or self.answers is None:
-            return self.is_impossible
+        if self.is_impossible:
+            return True
+        if self.answers is None:  # the file lists no answers
+            return False
         answers = self.answers
         # `datasets` writes {"text": [...], "answer_start": [...]} instead of a list of answers.
         if isinstance(answers, dict):
             answers = answers.get("text", [])
-        if not isinstance(answers, list):
+        if not isinstance(answers, list):  # a single answer
             answers = [answers]
         return not any(map(_has_text, answers))
 
 
 def _has_text(answer: Any) -> bool:
-    """True if an answer, a text or an object with the key ``text``, is not blank."""
+    """True if the text of an answer is not blank. An answer is a text, or an object with the key ``text``."""
     if isinstance(answer, dict):
         answer = answer.get("text", "")
     return answer is not None and bool(str(answer).strip())
@@ -89,8 +91,8 @@ def write_squad_release(
     Args:
         question_paths: split -> files in SQuAD's format.
         distractor_paths: text files with one article a line.
-        cut: a mode of :func:`cut_article`.
-        min_chars: characters of a distractor's passages.
+        cut: passages of an article to add: ``head``, ``all`` or ``whole`` (:func:`cut_article`).
+        min_chars: sentences of an article are joined until a passage has so many characters.
         dev_size: number of drawn dev questions (None: all).
         seed: seed of the draw.
     """
@@ -139,8 +141,9 @@ def read_squad(
 ) -> Collection:
     """Return the collection. Its passages are the paragraphs of train, dev and test, then the distractors.
 
-    ``distractor_files`` are text files with one article a line, and ``cut_mode`` is a mode of :func:`cut_article`.
-    Raises :class:`InputError` for a file that is not UTF-8 or not in SQuAD's format, and if no split has a question.
+    ``question_files`` maps splits to files in SQuAD's format. ``distractor_files`` are text files with one article a
+    line. ``cut_mode`` and ``min_chars`` are those of :func:`cut_article`. Raises :class:`InputError` for a file that is
+    not UTF-8 or not in SQuAD's format, and if no split has a question.
     """
     question_texts = SourceTexts("question")
     passages = SourceTexts("passage")
@@ -153,6 +156,7 @@ def read_squad(
         for source in question_files.get(split, ()):
             paragraphs = list(_paragraphs(source))
             for paragraph in show_progress(paragraphs, total=len(paragraphs), unit="paragraph", label=source.name):
+                # A text is its own id. The line of a text in JSON is unknown, so errors name line 1.
                 passages.add(paragraph.context, paragraph.context, source, 1)
                 for question in paragraph.qas:
                     if question.is_impossible:
@@ -190,7 +194,7 @@ def _add_distractors(
     cut_mode: str,
     min_chars: int,
 ) -> None:
-    """Add the passages of the articles of ``distractor_files``."""
+    """Add the passages of the articles of ``distractor_files``, which are cut by :func:`cut_article`."""
     if not distractor_files:
         return
     with show_progress(total=total_bytes(distractor_files), unit="B", label="distractors") as bar:
@@ -202,9 +206,12 @@ def _add_distractors(
 
 
 def _paragraphs(source: Source) -> Iterator[SquadParagraph]:
+    """Yield the paragraphs of a file. Raises :class:`InputError` for a file that is not in SQuAD's format."""
     with open_bytes(source) as stream:
         content = read_all(stream, source.shown)
-    if content.removeprefix(BOM).lstrip().startswith(b"[") and _CMRC_KEY in content:
+    # CMRC 2018 publishes its data in two formats. Its own format is a list of objects.
+    is_list = content.removeprefix(BOM).lstrip().startswith(b"[")
+    if is_list and _CMRC_KEY in content:
         problem = f"is CMRC 2018's own format; {_EXPECTED}, which CMRC has in its folder squad-style-data"
         raise InputError(problem, path=source.shown)
     file = json_of(content, SquadFile, source.shown, remedy=_EXPECTED)
@@ -232,7 +239,10 @@ def _lines(source: Source) -> Iterator[tuple[int, str, int]]:
 
 
 def cut_article(article: str, cut_mode: str, min_chars: int = MIN_CHARS) -> list[str]:
-    """Return an article's passages: the first passage (``head``), all passages, or the uncut article (``whole``)."""
+    """Return an article's passages: the first passage (``head``), all passages, or the uncut article (``whole``).
+
+    Sentences are joined until a passage has ``min_chars`` characters.
+    """
     from builders.release.paragraphs import cut_passages  # a slow import, which --help avoids
 
     if cut_mode == "whole":

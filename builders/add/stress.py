@@ -24,7 +24,7 @@ from builders.store.reader import Release
 _MAIN_QUERIES = SETS["main"].queries
 _COLUMNS = ("kind", "split", "queries", "unchanged", "taken")
 
-# Rows (id, perturbed text, id of the original)
+# Rows (id of the perturbed text, perturbed text, id of the original query)
 StressRows = list[tuple[str, str, str]]
 
 
@@ -54,9 +54,9 @@ def perturb_queries(
 ) -> tuple[StressRows, dict[str, int]]:
     """Perturb each query by the rule of a kind. Return the rows of the set, and counts.
 
-    ``taken_texts`` are the texts that no query may become: every query of the release. A query whose first drawn form
-    is taken gets the next form. ``unchanged`` counts the queries without a form, ``taken`` those whose every form is
-    taken.
+    ``query_texts`` maps ids to texts. ``taken_texts`` are the texts that no query may become, such as every query of
+    the release. A query whose first drawn form is taken gets the next form. ``queries`` counts the rows, ``unchanged``
+    the queries that the rule cannot change, and ``taken`` the queries whose every form is taken.
     """
     rows: StressRows = []
     used_texts: set[str] = set()
@@ -85,7 +85,8 @@ def build_stress(
 ) -> Report:
     """Write a copy of ``base`` with the sets of ``kinds``. Return the report: a row for each kind and split.
 
-    ``seed`` is the seed of the draw of the changed place (default: the seed of ``stress.toml``).
+    ``texts_by_split`` has the texts of the queries to perturb, by split and id. ``kinds`` are names of
+    :data:`STRESS_KINDS`. ``seed`` is the seed of the draw of the changed place (None: the seed of ``stress.toml``).
 
     Raises:
         InputError: a library is missing, or no rule can change a query.
@@ -97,7 +98,7 @@ def build_stress(
         "splits": sorted(texts_by_split),
         "seed": seed,
         "rules": settings["version"],
-        "libraries": ", ".join(f"{name} {number}" for name, number in describe_libraries(kinds).items()),
+        "libraries": ", ".join(f"{name} {version}" for name, version in describe_libraries(kinds).items()),
     }
     # Texts that a perturbed query must not have. Training questions count, too: a model may have learned them.
     query_texts: set[str] = set()
@@ -105,7 +106,7 @@ def build_stress(
         if config == _MAIN_QUERIES:
             query_texts.update(base.texts(_MAIN_QUERIES, split).values())
 
-    figures: dict[str, dict[str, int]] = {}
+    figures: dict[str, dict[str, int]] = {}  # set and split, such as stress-swap_dev -> counts
     table_rows: list[tuple[Any, ...]] = []
     with draft_release(out, {"verb": "stress", "options": options, "sources": []}, base) as draft:
         # The copied release may have earlier sets, with another seed or of other kinds.

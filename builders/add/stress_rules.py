@@ -84,6 +84,7 @@ def describe_libraries(kinds: Sequence[str]) -> dict[str, str]:
 def split_question(question: str) -> list[QuestionWord]:
     """Return the words of a question in order. Joined, the words equal the question."""
     kept = stress_settings()["kept"]
+    # The places of titles of books and films, such as 《红楼梦》.
     titles = [match.span() for match in re.finditer(kept["titles"], question)]
     words = []
     start = 0
@@ -99,7 +100,7 @@ def split_question(question: str) -> list[QuestionWord]:
 
 
 def _changed_questions(question: str, kind: str) -> Iterator[str]:
-    """Yield the question with each change of each word. The same text may be repeated."""
+    """Yield the question with each change of each word by the rule ``kind``. The same text may be repeated."""
     rule = _WORD_RULES[kind]
     for word in split_question(question):
         if word.stays:
@@ -111,12 +112,14 @@ def _changed_questions(question: str, kind: str) -> Iterator[str]:
         if kind == "pinyin-word" and is_beside_ascii:
             continue
         for form in rule(word):
-            if form != word.text and not (len(form) > 1 and _is_in_dictionary(form)):
+            # A word of the dictionary would ask another question. Nearly every single character is in the dictionary.
+            is_other_word = len(form) > 1 and _is_in_dictionary(form)
+            if form != word.text and not is_other_word:
                 yield before + form + after
 
 
 def _swap(word: QuestionWord) -> list[str]:
-    """Return the word with each pair of neighbouring characters swapped."""
+    """Return the word with each pair of neighbouring characters swapped in turn."""
     text = word.text
     forms = []
     for at in range(len(text) - 1):
@@ -126,7 +129,10 @@ def _swap(word: QuestionWord) -> list[str]:
 
 
 def _drop(word: QuestionWord) -> list[str]:
-    """Return the word without each of its characters. Most words of two characters have no such form."""
+    """Return the word without each of its characters in turn.
+
+    A word of two characters has no form, unless it is a pronoun, conjunction, adverb or preposition, such as 怎么.
+    """
     text = word.text
     if len(text) == 2 and word.tag not in stress_settings()["drop"]["short_word_tags"]:
         return []
@@ -134,13 +140,13 @@ def _drop(word: QuestionWord) -> list[str]:
 
 
 def _repeat(word: QuestionWord) -> list[str]:
-    """Return the word with each of its characters repeated."""
+    """Return the word with each of its characters repeated in turn."""
     text = word.text
     return [text[: at + 1] + text[at:] for at in range(len(text))]
 
 
 def _homophone(word: QuestionWord) -> list[str]:
-    """Return the word with each character replaced by frequent characters of the same pronunciation and tone."""
+    """Return the word with each character, in turn, replaced by frequent characters of the same sound and tone."""
     from pypinyin import Style, lazy_pinyin
 
     text = word.text
@@ -190,6 +196,7 @@ def _tagger() -> Callable[[str], list[Any]]:
 
 @functools.cache
 def _converter() -> Callable[[str], str]:
+    """Return OpenCC's function from simplified to traditional characters."""
     import opencc
 
     convert: Callable[[str], str] = opencc.OpenCC(stress_settings()["traditional"]["opencc"]).convert
@@ -197,7 +204,7 @@ def _converter() -> Callable[[str], str]:
 
 
 def _traditional(question: str) -> str:
-    """Return the question in traditional characters."""
+    """Return the question in traditional characters, or unchanged if it has no other form."""
     converted = _converter()(question)
     # A difference only in composed characters is no change.
     if unicodedata.normalize("NFKC", converted) == unicodedata.normalize("NFKC", question):

@@ -71,7 +71,10 @@ class _EncodeManifest(msgspec.Struct):
 
 
 def read_embeddings(vectors_path: Path, release: Release) -> Iterator[Block]:
-    """Yield the vectors of a Parquet file, or of a directory that ``baselines encode`` wrote for ``release``."""
+    """Yield blocks of ids and vectors from a Parquet file, or from a directory of ``baselines encode`` for ``release``.
+
+    Raises :class:`InputError` for any other path, for damaged files, and for vectors of another release.
+    """
     if is_parquet(vectors_path):
         return _parquet(vectors_path)
     if (vectors_path / MANIFEST).is_file():
@@ -113,7 +116,7 @@ def _encoded(encoded_folder: Path, release: Release) -> Iterator[Block]:
 
 
 def _parquet(parquet_path: Path) -> Iterator[Block]:
-    """Yield the vectors of a Parquet file."""
+    """Yield the ids and vectors of a Parquet file. Raises :class:`InputError` for nulls and different dimensions."""
     with convert_read_errors(parquet_path, damaged="not a whole Parquet file"), pq.ParquetFile(parquet_path) as file:
         id_column, vector_column = _columns_of(file.schema_arrow, parquet_path)
         for batch in file.iter_batches(BLOCK_ROWS, columns=[id_column, vector_column]):
@@ -159,6 +162,7 @@ def read_directions(
     If several files have a vector of a query, the first file is used. Raises :class:`InputError` for a query without a
     vector or with two vectors in one file, for different dimensions, and for a vector that is not finite or all zeros.
     """
+    # A query that is in train and in dev has one row.
     row_by_id = {query_id: row for row, query_id in enumerate(dict.fromkeys(query_ids))}
     directions: Floats | None = None
     filled_ids: set[str] = set()  # queries with a vector in an earlier file
@@ -203,7 +207,11 @@ def _check_vectors(
     vectors: npt.NDArray[Any],
     dimensions: int,
 ) -> None:
-    """Raise :class:`InputError` for vectors of other dimensions, and for a vector without a direction."""
+    """Raise :class:`InputError` for vectors of other dimensions, and for a vector without a direction.
+
+    ``block_ids`` are the ids of the rows of ``vectors``. ``dimensions`` is the dimension of the first block of all
+    files. A vector of zeros, or with a value that is not finite, has no direction.
+    """
     file_dimensions = vectors.shape[1]
     if not dimensions or file_dimensions != dimensions:
         expected = dimensions or "at least 1"
@@ -215,7 +223,10 @@ def _check_vectors(
 
 
 def common_length(dimensions: int) -> float:
-    """Return the length to which vectors are scaled: 4,096 less the greatest length of the rounding errors."""
+    """Return the length to which vectors are scaled: 4,096 less the greatest length of the rounding errors.
+
+    Rounding changes each number by at most 1/2.
+    """
     return math.floor(_LENGTH - math.sqrt(dimensions) / 2)
 
 
@@ -230,7 +241,7 @@ def fixed_point(vectors: npt.NDArray[Any]) -> Floats:
 
 
 def _products(test_vectors: Floats, train_vectors: Floats) -> Iterator[Floats]:
-    """Yield the scalar products of blocks of test queries with all training queries."""
+    """Yield the scalar products of blocks of test queries with all training queries, each of shape (block, n)."""
     block_rows = max(1, _PRODUCTS_IN_MEMORY // len(train_vectors))
     for block in slices_with_progress(len(test_vectors), block_rows, unit="query", label="neighbours"):
         yield test_vectors[block] @ train_vectors.T

@@ -50,7 +50,8 @@ _WRAP_END = re.compile(rb"\s*\]\s*\}\s*\Z")  # ]}
 def build_from_archives(archives: Sequence[Path], out: Path, skip_bad_lines: bool = False) -> dict[str, Any]:
     """Build the release ``out`` from official archives, and return the content of its ``stats.json``.
 
-    ``skip_bad_lines`` skips lines in a wrong format; see :class:`.blocks.BlockFindings`.
+    ``archives`` are archives, folders or single official files. ``skip_bad_lines`` skips lines in a wrong format, which
+    are counted and listed in the release (:class:`.blocks.BlockFindings`).
 
     Raises:
         InputError: an archive is damaged or refused, there is no official file, a file is empty or not UTF-8, a line
@@ -79,17 +80,18 @@ def build_from_archives(archives: Sequence[Path], out: Path, skip_bad_lines: boo
 
 
 def write_configs(work: BlockWork, official_files: list[OfficialFile]) -> None:
-    """Write the release's configs."""
-    by_role: dict[str, list[OfficialFile]] = defaultdict(list)
+    """Read the official files into splits and passages, and write the configs of the release."""
+    by_role: dict[str, list[OfficialFile]] = defaultdict(list)  # an absent role has an empty list
     for official_file in official_files:
         by_role[official_file.role].append(official_file)
     splits = {name: OfficialSplit(name) for name in SPLITS}
     read_corpus(work, by_role)  # passage_collection.json, part-00 ..., passage2id.map.json
     for official_file in official_files:
-        if official_file.role in splits:  # train.json, dev.json, test1.json ...
+        # The roles of train.json, dev.json, test1.json ... are the names of their splits.
+        if official_file.role in splits:
             read_questions(work, official_file, splits[official_file.role])
     for official_file in by_role["ids"] + by_role["queries"]:  # q2qid.dev.json, dev.q.format
-        split = splits[str(split_of(official_file.name))]
+        split = splits[str(split_of(official_file.name))]  # the names of these roles always have a split
         if not split.by_id:  # unless dev.json or an earlier list has the questions
             read_question_list(work, official_file, split)
     training_files = by_role["dual"] + by_role["cross"]  # dual.train.tsv, cross.train.tsv
@@ -105,7 +107,8 @@ def write_configs(work: BlockWork, official_files: list[OfficialFile]) -> None:
 def check_files(official_files: list[OfficialFile]) -> None:
     """Check the names of the official files, and their first bytes.
 
-    Raises :class:`InputError` for an empty list, a repeated or unsafe name, an empty file, a byte order mark, or CR LF.
+    Raises :class:`InputError` for an empty list, a repeated or unsafe name, an empty or compressed file, a file that is
+    not UTF-8, a byte order mark, or CR LF.
     """
     if not official_files:
         raise InputError(
@@ -138,7 +141,8 @@ def check_files(official_files: list[OfficialFile]) -> None:
 def read_map(work: BlockWork, official_files: list[OfficialFile]) -> tuple[npt.NDArray[np.int64], Keys] | None:
     """Return the map's ascending line numbers, shape (n,), and passage ids, shape (n, 2). None if there is no map.
 
-    Raises :class:`InputError` for a second map, and for a file that is not a map.
+    ``official_files`` are the files with the role ``map``. Line numbers begin at 0. Raises :class:`InputError` for a
+    second map, a file that is not a map, and a repeated line number.
     """
     if not official_files:
         return None
@@ -169,16 +173,17 @@ def read_map(work: BlockWork, official_files: list[OfficialFile]) -> tuple[npt.N
 
 
 def read_corpus(work: BlockWork, by_role: Mapping[str, list[OfficialFile]]) -> None:
-    """Write the config ``corpus``, one row for each passage id.
+    """Write the config ``corpus``, one row for each passage id. Writes nothing without files of passages.
 
-    ``passage_collection.json`` is read first, then the files ``part-00``, ``part-01`` and so on.
+    ``by_role`` maps a role to its files. ``passage_collection.json`` is read first, then the files ``part-00``,
+    ``part-01`` and so on.
     """
     collections = by_role["passages"]
     parts = sorted(by_role["part"], key=lambda official_file: official_file.name.rsplit("/", 1)[-1])
     id_map = read_map(work, by_role["map"])
     if not collections and not parts:
         return
-    # Passages of the collection have their own ids.
+    # The rows of passage_collection.json have ids. The lines of the parts have none.
     corpus = Corpus(work.draft)
     for official_file in collections:
         for block, _ in _read_collection(work, official_file):
@@ -212,10 +217,11 @@ def _read_parts(
             keys = as_keys(block.digests)
             if id_map is not None:
                 map_lines, map_ids = id_map
-                # Find the entry of each line by binary search.
-                wanted_lines = earlier_lines + line_numbers - 1
-                positions = np.minimum(np.searchsorted(map_lines, wanted_lines), len(map_lines) - 1)
-                is_mapped = map_lines[positions] == wanted_lines
+                # The lines of a file are numbered from 1, those of all parts from 0.
+                lines_of_parts = earlier_lines + line_numbers - 1
+                # Find the entry of each line by binary search. A line after the last entry gets the last position.
+                positions = np.minimum(np.searchsorted(map_lines, lines_of_parts), len(map_lines) - 1)
+                is_mapped = map_lines[positions] == lines_of_parts
                 work.findings.add("lines without an entry in passage2id.map.json", int((~is_mapped).sum()))
                 keys = np.where(is_mapped[:, None], map_ids[positions], keys)
             _write_passages(work, corpus, official_file, keys, block)
@@ -227,14 +233,17 @@ def _read_parts(
 def _write_passages(
     work: BlockWork, corpus: Corpus, official_file: OfficialFile, keys: Keys, block: OfficialTexts
 ) -> None:
-    """Write the new passages of a block, and count the block's rows. ``keys`` are the ids of the passages."""
+    """Write the passages of a block whose ids are new, and count the block's rows. ``keys`` are the block's ids."""
     is_new = work.passages.add(keys, as_keys(block.digests), work.findings)
     official_file.rows = (official_file.rows or 0) + len(keys)
     corpus.write(keys[is_new], block.texts.filter(pa.array(is_new)))
 
 
 def _read_collection(work: BlockWork, official_file: OfficialFile) -> Iterator[tuple[OfficialTexts, Lines]]:
-    """Return the blocks of ``passage_collection.json``: JSON lines, or one ``{"data": [...]}``."""
+    """Return the blocks of ``passage_collection.json``, each with its line numbers (:meth:`BlockWork.parsed`).
+
+    The file is JSON lines, or one ``{"data": [...]}``. Raises :class:`InputError` if the end of the latter is missing.
+    """
     opening = _WRAP_START.match(official_file.read(HEAD))
     if opening is None:
         return work.parsed(official_file, parse_passages)

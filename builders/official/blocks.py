@@ -54,7 +54,11 @@ class BlockFindings:
     skipped: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
 
     def add(self, finding: str, times: int = 1, example: str | None = None) -> None:
-        """Add ``times`` to the count of a finding. Store the example unless the finding has three examples."""
+        """Add ``times`` to the count of a finding. Store the example unless the finding has three examples.
+
+        ``finding`` is the description of the disagreement, for example "passages whose id occurred before (skipped)".
+        With 0 ``times``, no count appears in the release.
+        """
         if times:
             self.counts[finding] = self.counts.get(finding, 0) + times
         if example is None:
@@ -70,14 +74,14 @@ class BlockFindings:
         self.add(finding, len(wrong_ids), example)
 
     def skip(self, file: OfficialFile, line_number: int, message: str) -> None:
-        """Skip a line of a file. Raises :class:`InputError` if lines may not be skipped."""
+        """Record that a line of a file is skipped. Raises :class:`InputError` if lines may not be skipped."""
         if not self.skips:
             raise file.error(message, line_number)
         self.skipped.setdefault(file.name, []).append((line_number, message))
         self.add(f"bad lines of {file.name} (skipped)", 1, f"line {line_number}: {message}")
 
     def described(self) -> dict[str, Any]:
-        """Return the findings for ``stats.json``."""
+        """Return the counts and examples of all findings for ``stats.json``."""
         return {"findings": self.counts, "examples": self.examples}
 
     def list_skipped(self, draft: Draft) -> int:
@@ -141,7 +145,10 @@ Lines = npt.NDArray[np.int64]
 
 
 def _split_good_and_bad(data: bytes, parse: _Parser) -> tuple[bytes, list[BadLine]]:
-    """Parse each line of a block alone. Return the good lines as a block, and the errors of the bad lines."""
+    """Parse each line of a block alone. Return the good lines as a block, and the errors of the bad lines.
+
+    An error's ``line`` is the number of the line in the block, from 0.
+    """
     good_lines: list[bytes] = []
     bad_lines: list[BadLine] = []
     for number, line in enumerate(lines_of(data)):
@@ -154,9 +161,10 @@ def _split_good_and_bad(data: bytes, parse: _Parser) -> tuple[bytes, list[BadLin
 
 
 def _read_blocks(source: OfficialFile, start: int, stop: int, cut: re.Pattern[bytes]) -> Iterator[bytes]:
-    """Yield the bytes from ``start`` to ``stop`` in blocks of about 8 MB. Each block ends after a match of ``cut``.
+    """Yield the bytes from ``start`` to ``stop`` in blocks of about 8 MB.
 
-    Raises :class:`InputError` if 256 MB have no match.
+    Each block ends after a match of ``cut``, which matches the end of a row. The last block ends at ``stop``. Raises
+    :class:`InputError` if 256 MB have no match.
     """
     pending = b""  # the start of a row whose end is not read yet
     with open(source.path, "rb") as file:
@@ -195,11 +203,11 @@ class Corpus:
 class BlockWork:
     """The release being written, with the texts, findings and passages of the files that were read."""
 
-    folder: Path
+    folder: Path  # temporary folder beside the release
     draft: Draft
     texts: NumberedTexts
     findings: BlockFindings
-    passages: BlockPassages = field(default_factory=BlockPassages)
+    passages: BlockPassages = field(default_factory=BlockPassages)  # empty for a copy
 
     def parsed(
         self, file: OfficialFile, parse: _Parser, span: tuple[int, int] | None = None, cut: re.Pattern[bytes] = LINE_CUT
@@ -234,7 +242,10 @@ class BlockWork:
                 bar.update(len(data))
 
     def columns(self, file: OfficialFile) -> tuple[dict[str, Numbers], npt.NDArray[np.int8]]:
-        """Read a TSV. Return the numbers of its texts by column, and the labels. Sets ``file.rows``."""
+        """Read a TSV. Return the numbers of its texts by column, and the labels. Sets ``file.rows``.
+
+        New texts are added to :attr:`texts`. The labels are empty if the TSV has none.
+        """
         numbers: dict[str, list[Numbers]] = defaultdict(list)
         labels: list[int] = []
         for (columns, block_labels), _ in self.parsed(file, functools.partial(parse_tsv, role=file.role)):
@@ -246,13 +257,13 @@ class BlockWork:
         return text_numbers, np.array(labels, np.int8)
 
     def number(self, column: OfficialTexts) -> Numbers:
-        """Return the numbers of a column's texts."""
+        """Add a column's texts to :attr:`texts`, and return their numbers. Equal texts have the same number."""
         return self.texts.add(column.texts, as_keys(column.digests))
 
 
 @contextlib.contextmanager
 def open_work(out: Path, skips: bool = False) -> Iterator[BlockWork]:
-    """Yield a new release, which is moved to ``out`` when the block ends. For ``skips``, see :class:`BlockFindings`."""
+    """Yield a new release, which is moved to ``out`` when the block ends. With ``skips``, bad lines are skipped."""
     out = check_release_output(out)
     with work_beside(out) as folder, draft_release(out, work=folder) as draft, open(folder / "texts", "wb+") as file:
         yield BlockWork(folder, draft, NumberedTexts(file), BlockFindings(skips))

@@ -19,6 +19,7 @@ RESULT_VERSION = 2
 
 
 def _copy_source(value: str | os.PathLike[str]) -> str:
+    """Return a value of ``--copy`` as text. Raises ValueError, with the expected form, for an empty value."""
     source = os.fspath(value)
     if not source:
         raise ValueError("a folder, a file, or ORG/NAME of a dataset")
@@ -100,7 +101,8 @@ def build_official(
     from builders.store.manifest import read_stats
     from builders.store.reader import open_release
 
-    # If an earlier call with the same input and options has written the release, nothing is built.
+    # If an earlier call with the same input and options has written the release, nothing is built. Only an output that
+    # stays on the disk can be found again.
     call = None
     if is_kept(out):
         inputs = {"copy": copy_input(copy)} if copy else {"archive": archives_input(archive)}
@@ -120,7 +122,7 @@ def build_official(
 
 
 def _open_reported(out: Path, stats: dict[str, Any]) -> "WrittenRelease":
-    """Open the new release with a report of its statistics and findings."""
+    """Open the new release with a report. ``stats`` is its ``stats.json``, with the findings about the input."""
     from builders.core.results import Report, Table
     from builders.official.copies import differences_text
     from builders.store.table3 import table3_tables, table3_text

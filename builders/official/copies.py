@@ -67,9 +67,11 @@ def build_copy(sources: Sequence[str], out: Path, titles: Titles = "join") -> di
         reader = _CopyReader(work, splits, titles)
         if "ranking" in by_kind:
             passages = reader.read_passages(by_kind.get("corpus", ()))
+            paths_by_split: dict[str, list[Path]] = {name: [] for name in SPLITS}
+            for file in by_kind["ranking"]:
+                paths_by_split[file.split or _DEFAULT_SPLIT].append(file.path)
             for split in splits.values():
-                split_files = [file.path for file in by_kind["ranking"] if (file.split or _DEFAULT_SPLIT) == split.name]
-                reader.read_ranking(split, split_files)
+                reader.read_ranking(split, paths_by_split[split.name])
                 passages += _passages_of(split)
         else:
             passages = reader.read_tables(by_kind["corpus"], by_kind["queries"], by_kind["qrels"])
@@ -99,7 +101,10 @@ def _public_name(source: str) -> str:
 
 
 def _passages_of(split: OfficialSplit) -> list[int]:
-    """Return the numbers of the passages' texts, with repetitions, in the order of the questions."""
+    """Return the numbers of the passages' texts, with repetitions, in the order of the questions.
+
+    The split is from rows of queries with passages, which have no judged negatives.
+    """
     texts: list[int] = []
     for question in split.by_id.values():
         texts += [text for _, text in question.positives]
@@ -107,12 +112,14 @@ def _passages_of(split: OfficialSplit) -> list[int]:
     return texts
 
 
-def add_positives(
+def add_judgments(
     split: OfficialSplit, query: Pair, grades: Iterable[tuple[Pair, int]]
 ) -> tuple[OfficialQuestion, int]:
-    """Add judgments to a question. Return the question, and the number of passages that were judged before.
+    """Add graded passages to a question. Return the question, and the number of passages that were judged before.
 
-    A passage that is judged again keeps the highest of its grades. Questions are in the order of their first rows.
+    ``query`` is (MD5, number) of the question's text. A question that the split lacks is added. ``grades`` are pairs of
+    a passage, as (MD5, number) of its text, and its grade; a grade above 0 is a positive. A passage that is judged
+    again keeps the highest of its grades.
     """
     query_id, query_text = query
     question = split.by_id.get(query_id) or split.add(query_id, query_text)
@@ -148,7 +155,10 @@ class _CopyReader:
         self.original_ids = OriginalIds()
 
     def read_ranking(self, split: OfficialSplit, paths: Iterable[Path]) -> None:
-        """Read queries with their passages into ``split``."""
+        """Read queries with their passages into ``split``. Passages of a repeated query are merged.
+
+        Raises :class:`InputError` for a blank query, and for a query that is too long.
+        """
         findings = self.work.findings
         for path in paths:
             for location, row in rows_with_bar(path, Ranked):
@@ -157,13 +167,14 @@ class _CopyReader:
                 fault = long_text_fault(row.query)
                 if fault:
                     raise InputError(fault, path=location)
+                # No query is skipped, because blank and long queries are errors above.
                 (query,) = self._number_texts("queries", [(row.query_id, row.query)])
                 positives = self._number_passages(row.positive_passages)
                 negatives = self._number_passages(row.negative_passages)
                 if query[0] in split.by_id:
                     finding = f"rows of {split.name} whose query occurred before (passages are merged)"
                     findings.add(finding, 1, query[0].hex())
-                question, _ = add_positives(split, query, [(positive, 1) for positive in positives])
+                question, _ = add_judgments(split, query, [(positive, 1) for positive in positives])
                 question.negatives += [text for _, text in negatives]
         # A later row of the same query can have the positives, so negatives are checked last.
         for question in split.by_id.values():
@@ -180,10 +191,13 @@ class _CopyReader:
     def read_tables(
         self, corpus: Iterable[CopyFile], queries: Iterable[CopyFile], qrels: Sequence[CopyFile]
     ) -> list[int]:
-        """Read corpus, queries and judgments. Return the numbers of the passages' texts."""
+        """Read files of corpus, queries and judgments into the splits. Return the numbers of the passages' texts.
+
+        Queries without a judgment are skipped, unless they are of a test set without judgments.
+        """
         passages = self._read_texts("passages", corpus)
         questions: dict[str, Pair] = {}
-        # Queries of a test set without labels are kept, if the name of their file has the split.
+        # Queries of a test set without judgments are kept, if the name of their file has the split.
         unlabelled_questions: dict[str, Pair] = {}
         judged_splits = {file.split or _DEFAULT_SPLIT for file in qrels}
         for file in queries:
@@ -210,9 +224,13 @@ class _CopyReader:
     def _read_judgments(
         self, qrels: Iterable[CopyFile], questions: Mapping[str, Pair], passages: Mapping[str, Pair]
     ) -> set[str]:
-        """Read judgments into the splits. Return the ids of the judged queries."""
+        """Read judgments into the splits. Return the copy's ids of the judged queries, also of skipped queries.
+
+        ``questions`` and ``passages`` map the copy's ids to (MD5, number) of the texts. Judgments of other ids, and
+        queries without a positive, are counted and skipped.
+        """
         findings = self.work.findings
-        # (split, query) -> graded passages.
+        # (split, copy's id of a query) -> passages with their grades.
         grades_by_query: dict[tuple[str, str], list[tuple[Pair, int]]] = {}
         for file in qrels:
             split_name = file.split or _DEFAULT_SPLIT
@@ -232,13 +250,16 @@ class _CopyReader:
             split = self.splits[split_name]
             if questions[query][0] in split.by_id:
                 findings.add(f"queries of {split_name} whose text occurred before (merged)", 1, query)
-            _, repeated_count = add_positives(split, questions[query], grades)
+            _, repeated_count = add_judgments(split, questions[query], grades)
             finding = f"judgments of {split_name} of a pair that was judged before (the highest grade is kept)"
             findings.add(finding, repeated_count)
         return {query for _, query in grades_by_query}
 
     def _whole_grade(self, score: float, split_name: str, location: str) -> int | None:
-        """Return the grade of a judgment, or None for a score that is no number."""
+        """Return the grade of a judgment: its score, rounded up. None for a score that is no number.
+
+        Unusual scores are counted. Raises :class:`InputError` for a score above the highest grade.
+        """
         findings = self.work.findings
         if not math.isfinite(score):
             findings.add(f"judgments of {split_name} whose score is no number (skipped)")
@@ -257,7 +278,11 @@ class _CopyReader:
     def _read_texts(
         self, noun: str, files: Iterable[CopyFile], earlier_texts: Mapping[str, Pair] | None = None
     ) -> dict[str, Pair]:
-        """Return the texts of corpus or queries by the copy's ids. ``noun`` is passages or queries."""
+        """Return (MD5, number) of the texts of corpus or queries by the copy's ids. ``noun`` is passages or queries.
+
+        ``earlier_texts`` are the results for other files. Raises :class:`InputError` for an id that has another text in
+        the files, or in ``earlier_texts``.
+        """
         texts_by_id: dict[str, Pair] = {}
         for file in files:
             for location, row in rows_with_bar(file.path, Text):
@@ -270,6 +295,7 @@ class _CopyReader:
         return texts_by_id
 
     def _number_passages(self, passages: Iterable[Passage]) -> list[Pair]:
+        """Return (MD5, number) of each passage's text. Passages without a text, or with a long text, are skipped."""
         return self._number_texts(
             "passages", ((passage.docid, self._text_with_title("passages", passage)) for passage in passages)
         )
@@ -287,9 +313,10 @@ class _CopyReader:
         return row.text
 
     def _number_texts(self, noun: str, ids_and_texts: Iterable[tuple[str | int, str]]) -> list[Pair]:
-        """Return (MD5, number) of each text. Skip and count blank or long texts, count and keep other ids.
+        """Return (MD5, number) of each text, without blank or long texts, which are counted and skipped.
 
-        ``noun`` is the word for the texts in findings: passages or queries.
+        An id that is not the MD5 of its text is counted, and recorded for the config original-ids. ``noun`` is the word
+        for the texts in findings: passages or queries.
         """
         findings = self.work.findings
         copy_ids: list[str] = []
@@ -324,7 +351,10 @@ def _write_corpus(work: BlockWork, passages: Iterable[int]) -> None:
 
 
 def compare_with_published(stats: Mapping[str, Any]) -> dict[str, list[int | None]]:
-    """Return the copy's number (or None) and the published number of each figure."""
+    """Return figure -> [the copy's number or None, the published number]. A figure is "dev queries", for example.
+
+    ``stats`` is the content of the copy's ``stats.json``.
+    """
     paper_stats = paper_figures()  # Table 3, which has the number of passages, too
     copy_passages = stats["collections"]["corpus"]["passages"]
     paper_passages = paper_stats["collections"]["corpus"]["passages"]
@@ -338,7 +368,10 @@ def compare_with_published(stats: Mapping[str, Any]) -> dict[str, list[int | Non
 
 
 def differences_text(copy_stats: Mapping[str, Any]) -> str:
-    """Return the comparison with the published figures as aligned text."""
+    """Return the comparison of :func:`compare_with_published`, in ``copy_stats["published"]``, as aligned text.
+
+    Figures that the copy lacks are omitted.
+    """
     rows: list[tuple[str, str, str, str]] = []
     for noun, (copy_count, paper_count) in copy_stats["published"].items():
         if copy_count is not None:

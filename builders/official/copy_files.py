@@ -41,9 +41,10 @@ class CopyFile(NamedTuple):
 
 
 def copy_input(sources: Sequence[str]) -> VerbInput:
-    """Describe the copies of a verb: the data files of a local copy, or the commit of a repository on the hub.
+    """Describe the copies that a verb reads, so that a later call finds the release if they are unchanged.
 
-    If the hub fails, the commit is unknown.
+    A local copy is described by the SHA-256 of its data files, a repository on the hub by its commit. If the hub fails,
+    the commit is unknown. A source that is neither is ignored, because :func:`find_copy_files` reports it.
     """
     hashes: dict[str, str] = {}
     problem: InputError | None = None
@@ -65,7 +66,10 @@ def copy_input(sources: Sequence[str]) -> VerbInput:
 
 
 def _local_files(path: Path) -> dict[str, Path]:
-    """Return the data files of a folder by relative path, or the file ``path``."""
+    """Return the data files of a folder by relative path, or the file ``path`` by its name.
+
+    Raises :class:`InputError` for a folder without data files, and for a link out of the folder.
+    """
     if path.is_file():
         return {path.name: path}
     files = {}
@@ -81,7 +85,10 @@ def _local_files(path: Path) -> dict[str, Path]:
 
 
 def find_copy_files(source: str) -> list[CopyFile]:
-    """Return the data files of a folder, a file, or a repository on the hub, which is downloaded."""
+    """Return the data files of a folder, a file, or a repository on the hub, which is downloaded.
+
+    ``source`` is a path, or ORG/NAME or ORG/NAME/PATH of a repository. A path that exists takes precedence.
+    """
     path = Path(source)
     repository = _REPOSITORY.fullmatch(source)
     folder_name = ""  # the first part of the files' names in the manifest
@@ -110,7 +117,7 @@ class RepositoryInfo(NamedTuple):
 
 
 def _repository_info(repo: str) -> RepositoryInfo:
-    """Ask the hub for a dataset. Raises :class:`InputError` if the hub fails."""
+    """Ask the hub for the newest commit of the dataset ``repo``. Raises :class:`InputError` if the hub fails."""
     need_hub()
     from huggingface_hub import HfApi
 
@@ -120,10 +127,11 @@ def _repository_info(repo: str) -> RepositoryInfo:
         return RepositoryInfo(commit_in(info, repo), [sibling.rfilename for sibling in info.siblings or []])
 
 
-def _fetch_files(repo: str, start: str) -> dict[str, Path]:
+def _fetch_files(repo: str, repo_path: str) -> dict[str, Path]:
     """Download the data files of a repository, and return their paths by name.
 
-    ``start`` is a file or folder of the repository. If it is empty, all data files are downloaded.
+    ``repo_path`` is a file or folder of the repository. If it is empty, all data files are downloaded. Raises
+    :class:`InputError` if the hub fails, for an unsafe name, and if there is no data file.
     """
     from huggingface_hub import HfApi
 
@@ -132,11 +140,12 @@ def _fetch_files(repo: str, start: str) -> dict[str, Path]:
     commit = repository.commit
     with clear_errors(repo, api.endpoint, "dataset", "download"):
         names = sorted(name for name in repository.names if _DATA_NAME.search(name))
-        if start:
+        if repo_path:
             # The added slashes prevent that dev.jsonl selects dev.jsonl.gz.
-            names = [name for name in names if f"{name}/".startswith(f"{start.rstrip('/')}/")]
+            path_prefix = f"{repo_path.rstrip('/')}/"
+            names = [name for name in names if f"{name}/".startswith(path_prefix)]
         if not names:
-            raise InputError(f"{repo} {_NO_DATA} {start}".rstrip() + OTHER_HUB)
+            raise InputError(f"{repo} {_NO_DATA} {repo_path}".rstrip() + OTHER_HUB)
         for name in names:
             problem = problem_of(name)
             if problem:

@@ -86,6 +86,7 @@ _NumberedLines = Iterator[tuple[int, bytes]]
 
 
 def _parquet_rows(path: Path) -> LocatedRows:
+    """Yield the rows of a Parquet file with all of its columns."""
     row_number = 0
     with (
         convert_read_errors(path, damaged="is damaged, or not a Parquet file"),
@@ -98,7 +99,10 @@ def _parquet_rows(path: Path) -> LocatedRows:
 
 
 def _lines_of_file(path: Path, bar: Any = None) -> _NumberedLines:
-    """Yield the lines that are not blank, without their ends. ``bar`` is moved by the bytes that are read."""
+    """Yield (line number, line) for the lines that are not blank, without line ends.
+
+    ``bar`` is a progress bar, which is moved by the bytes that are read, or None.
+    """
     with open_text(path) as stream:
         for line_number, line in numbered_lines(stream, path):
             # Files with a byte order mark may have been joined, so any line can begin with one.
@@ -124,6 +128,7 @@ def _bytes_read(stream: IO[bytes]) -> int:
 
 
 def _json_rows(path: Path, lines: _NumberedLines) -> LocatedRows:
+    """Yield the rows of JSON lines. Raises :class:`InputError` for a line that has a key twice."""
     for line_number, line in lines:
         row = json_of(line, dict[str, Any], path, line_number)
         expect_unique_keys(line, count_keys(row), path, line_number)
@@ -131,7 +136,11 @@ def _json_rows(path: Path, lines: _NumberedLines) -> LocatedRows:
 
 
 def _table_rows(path: Path, lines: _NumberedLines) -> LocatedRows:
-    """Yield the rows of a TSV, or of a file of judgments whose columns are separated by blanks."""
+    """Yield the rows of a TSV, or of a file of judgments whose columns are separated by blanks.
+
+    Lines of 2 columns are an id and a text. Lines of 3 or 4 columns are judgments. A header is only skipped if it is
+    that of judgments.
+    """
     column_count = 0
     for line_number, line in lines:
         fields = _fields_of(line)
@@ -155,6 +164,7 @@ def _table_rows(path: Path, lines: _NumberedLines) -> LocatedRows:
         if column_count == 2:
             yield location, {"_id": row_id, "text": _decode(fields[1], path, line_number)}
         else:
+            # TREC's second of four columns is not used.
             passage_id = id_of(fields[-2], path, line_number)
             score = _parse_score(fields[-1], path, line_number)
             yield location, dict(zip(_QRELS_COLUMNS, (row_id, passage_id, score), strict=True))
@@ -174,6 +184,7 @@ def _decode(content: bytes, path: Path, line_number: int) -> str:
 
 
 def _parse_score(field: bytes, path: Path, line_number: int) -> float:
+    """Return the score of a judgment. Raises :class:`InputError` for a field that is no finite number."""
     try:
         score = float(field)
     except ValueError:
@@ -184,12 +195,12 @@ def _parse_score(field: bytes, path: Path, line_number: int) -> float:
 
 
 def _markup_rows(path: Path, lines: _NumberedLines) -> LocatedRows:
-    """Yield the documents or topics of TREC's markup."""
+    """Yield the documents or topics of TREC's markup. Raises :class:`InputError` for an element without an id."""
     for line_number, tag, content in _elements(path, lines):
         row = _document_row(content) if tag == b"doc" else _topic_row(content)
         if not row["_id"]:
-            wanted = b"<DOCNO>" if tag == b"doc" else b"<num>"
-            problem = f"expected an element {wanted.decode()} with the id inside <{tag.decode()}>"
+            id_element = "<DOCNO>" if tag == b"doc" else "<num>"
+            problem = f"expected an element {id_element} with the id inside <{tag.decode()}>"
             raise InputError(problem, path=path, line=line_number)
         decoded_row = {}
         for name, value in row.items():
@@ -198,7 +209,10 @@ def _markup_rows(path: Path, lines: _NumberedLines) -> LocatedRows:
 
 
 def _elements(path: Path, lines: _NumberedLines) -> Iterator[tuple[int, bytes, bytes]]:
-    """Yield (first line, tag, content) of each element ``<DOC>`` or ``<top>``."""
+    """Yield (number of the first line, tag, content) of each element. The tag is ``doc`` or ``top``.
+
+    Raises :class:`InputError` for text outside of an element, and for an element that does not end or is too large.
+    """
     tag = b""  # the tag of the open element
     first_line = 0
     parts: list[bytes] = []
@@ -220,7 +234,7 @@ def _elements(path: Path, lines: _NumberedLines) -> Iterator[tuple[int, bytes, b
         if closing:
             yield first_line, tag, b"\n".join(parts)
             tag = b""
-        elif byte_count > _LARGEST_ELEMENT:
+        elif byte_count > _LARGEST_ELEMENT:  # its closing tag is probably missing, which is the error below
             break
     if tag:
         problem = f"<{tag.decode()}> does not end; expected </{tag.decode()}>"
@@ -244,7 +258,10 @@ def _document_row(content: bytes) -> dict[str, bytes]:
 
 
 def _topic_row(content: bytes) -> dict[str, bytes]:
-    """Return id and title of a topic. Elements of topics have no closing tags, so they end before the next tag."""
+    """Return the id of a topic and, as the text of the query, its title.
+
+    Elements of topics have no closing tags, so they end before the next tag.
+    """
     number = re.search(rb"<num>\s*(?:Number:)?\s*([^<\s]+)", content, re.IGNORECASE)
     title = re.search(rb"<title>\s*(?:Topic:)?([^<]*)", content, re.IGNORECASE)
     return {"_id": number[1] if number else b"", "text": b" ".join(title[1].split()) if title else b""}
@@ -255,6 +272,7 @@ def _without_markup(content: bytes) -> bytes:
 
 
 def _rows(path: Path, bar: Any = None) -> LocatedRows:
+    """Yield the rows of a file. Its format is detected from its first character. ``bar`` counts bytes of lines."""
     if is_parquet(path):
         return _parquet_rows(path)
     lines = _lines_of_file(path, bar)
@@ -280,7 +298,7 @@ def rows_of(path: Path, kind: type[T]) -> Iterator[tuple[str, T]]:
 
 
 def rows_with_bar(path: Path, kind: type[T]) -> Iterator[tuple[str, T]]:
-    """Call :func:`rows_of` with a bar, of rows for a Parquet file, and of bytes for a file of lines."""
+    """Yield the rows of :func:`rows_of` with a bar, which counts rows of a Parquet file, or bytes of other files."""
     if is_parquet(path):
         with convert_read_errors(path, damaged="is damaged, or not a Parquet file"):
             row_count = pq.read_metadata(rereadable_path(path)).num_rows
@@ -295,9 +313,9 @@ def rows_with_bar(path: Path, kind: type[T]) -> Iterator[tuple[str, T]]:
 def kind_of(path: Path, *names: str) -> str:
     """Return ``ranking``, ``corpus``, ``queries`` or ``qrels``, by the content of the file.
 
-    Corpus and queries have the same columns. They are told apart by the first of ``names`` that has a word for either,
-    such as ``corpus`` or ``queries``. TREC's markup has different elements for them. Raises :class:`InputError` for
-    other columns, and for names without exactly one of these words.
+    Corpus and queries have the same columns. They are told apart by the first of ``names`` (of the file and its folder)
+    that has a word for one of them, such as ``corpus`` or ``queries``, but not for both. TREC's markup has different
+    elements for them. Raises :class:`InputError` for other columns, and if no name has such a word.
     """
     is_table = is_parquet(path)
     if not is_table and first_character(path) == "<":
@@ -320,7 +338,11 @@ def kind_of(path: Path, *names: str) -> str:
 
 
 def _columns_of(path: Path) -> set[str]:
-    """Return the columns of a file under mteb's names. A file with only the header of judgments has its columns."""
+    """Return the columns of a file under mteb's names, by its first row.
+
+    A file of lines without a row, such as a file with only the header of judgments, counts as a file of judgments.
+    Raises :class:`InputError` for a Parquet file without rows.
+    """
     first_row = next(_rows(path), None)
     if first_row is not None:
         _, row = first_row

@@ -29,7 +29,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 def as_keys(digests: bytes | npt.NDArray[Any]) -> Keys:
-    """Return concatenated ids of 16 bytes as an array of shape (n, 2)."""
+    """Return concatenated ids of 16 bytes as an array of shape (n, 2): two numbers of 8 bytes for each id."""
     return np.frombuffer(digests, np.uint64).reshape(-1, 2)
 
 
@@ -68,15 +68,16 @@ class NumberedIds:
         self._resize(_FIRST_SIZE)
 
     def _resize(self, size: int) -> None:
-        """Replace the table by an empty one. ``size`` is a power of two."""
+        """Replace the table by an empty table with ``size`` slots, a power of two. The ids are lost."""
         self.count = 0
         self._slot_keys = np.zeros((size, 2), np.uint64)
         self._slot_numbers = np.full(size, -1, np.int32)
 
     def add(self, keys: Keys) -> tuple[Numbers, Flags]:
-        """Add ids. Return every id's number, and True for each new id; both of shape (n,)."""
+        """Add the ids that are not in the table. Return every id's number, and True for each new id; both (n,)."""
         smallest_size = 2 * (self.count + len(keys))  # so that half of the slots stay empty
         if smallest_size > self._slot_numbers.size:
+            # Added again in the order of their numbers, the ids keep their numbers.
             earlier_keys = self.keys()
             self._resize(1 << smallest_size.bit_length())
             self._look_up(earlier_keys, add=True)
@@ -88,6 +89,7 @@ class NumberedIds:
         return numbers
 
     def _look_up(self, keys: Keys, add: bool) -> tuple[Numbers, Flags]:
+        """Return every id's number (-1: unknown), and True for each id that was unknown. ``add`` adds unknown ids."""
         numbers = np.empty(len(keys), np.int32)
         is_new = np.empty(len(keys), np.bool_)
         self.count = _number_keys(self._slot_keys, self._slot_numbers, keys, self.count, add, numbers, is_new)
@@ -129,13 +131,14 @@ class NumberedTexts:
         self._ends: list[npt.NDArray[np.int64]] = [np.zeros(1, np.int64)]
 
     def add(self, texts: pa.StringArray, digests: Keys) -> Numbers:
-        """Add the texts with a new MD5. Return every text's number; shape (n,)."""
+        """Add the texts with a new MD5. Return every text's number; shape (n,). ``digests`` are the texts' MD5s."""
         numbers, is_new = self._digests.add(digests)
         if is_new.any():
             new_texts = texts.filter(pa.array(is_new))
             sizes = pc.binary_length(new_texts).to_numpy()
             last_end = self._ends[-1][-1]
             self._ends.append(last_end + np.cumsum(sizes, dtype=np.int64))
+            # Texts are added before the first call of get(), so the file's position is its end.
             self._file.write("".join(new_texts.to_pylist()).encode())
         return numbers
 

@@ -84,7 +84,8 @@ def find_members(archives: Iterable[Path], work: Path) -> list[OfficialFile]:
     """Return the official files of all archives, in the order of the archives. Files of an archive are sorted by name.
 
     ``archives`` are directories, tar or tar.gz files (detected by their content), or single official files. Archives
-    are unpacked into ``work``. Raises :class:`InputError` for a missing path, a damaged archive, or a refused member.
+    are unpacked into the folder ``work``. Raises :class:`InputError` for a missing path, a damaged archive, or a
+    refused member.
     """
     files: list[OfficialFile] = []
     for archive in archives:
@@ -93,7 +94,10 @@ def find_members(archives: Iterable[Path], work: Path) -> list[OfficialFile]:
 
 
 def archives_input(archives: Iterable[Path]) -> VerbInput:
-    """Describe the archives of a verb: archives and single files as a whole, and the official files of directories."""
+    """Describe the archives that a verb reads by SHA-256, so that a later call finds the release if they are unchanged.
+
+    Archives and single files are described as a whole, directories by their official files.
+    """
     hashes = {}
     for number, archive in enumerate(archives, 1):
         paths = [archive]
@@ -114,7 +118,11 @@ def _official_paths(folder: Path) -> Iterator[Path]:
 
 
 def _find_files(archive: Path, work: Path) -> list[OfficialFile]:
-    """Return the official files of a folder or an archive, or a single official file."""
+    """Return the official files of a folder or an archive, or a single official file.
+
+    An archive is unpacked into the folder ``work``. Raises :class:`InputError` for an archive that is missing, damaged
+    or refused.
+    """
     if archive.is_dir():
         files: list[OfficialFile] = []
         for path in _official_paths(archive):
@@ -135,7 +143,7 @@ def _find_files(archive: Path, work: Path) -> list[OfficialFile]:
             with gzip.GzipFile(fileobj=file) as stream:
                 return list(_unpack_members(archive, stream, file, work))
         except (tarfile.TarError, OverflowError) as error:
-            raise ValueError(error) from None
+            raise ValueError(error) from None  # which convert_read_errors reports as damage
 
 
 def _unpack_members(
@@ -158,7 +166,8 @@ def _unpack_members(
             role = role_of(name)
             if role is None or not info.isreg():
                 continue
-            # The unpacked file has a number as its name, because the member's name is untrusted.
+            # The unpacked file has a number as its name, because the member's name is untrusted. All archives are
+            # unpacked into one folder, so the number continues.
             file_count = len(list(work.iterdir()))
             path = work / f"{file_count:04d}"
             member = tar.extractfile(info)

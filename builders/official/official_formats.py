@@ -77,9 +77,10 @@ class OfficialTexts:
 
 
 def texts_of(values: list[bytes], noun: str, ids: list[str] | None = None) -> OfficialTexts:
-    """Return UTF-8 texts as a column. ``noun`` names a text in the :class:`BadLine` for an empty text.
+    """Return UTF-8 texts as a column with their MD5s.
 
-    A text with more than ``LONGEST_TEXT`` characters is a :class:`BadLine`, too.
+    ``ids`` are the hex ids of the texts in the file, if any. ``noun`` is the word for a text in errors. Raises
+    :class:`BadLine`, with the position in ``values`` as the line, for an empty text and for a text that is too long.
     """
     if b"" in values:
         raise BadLine(f"expected the text of a {noun}, found nothing", values.index(b""))
@@ -98,7 +99,10 @@ def lines_of(data: bytes) -> list[bytes]:
 
 
 def parse_tsv(data: bytes, role: str) -> tuple[dict[str, OfficialTexts], list[int]]:
-    """Parse a block of a TSV into its columns of texts, by name, and its labels. ``role`` is a key of :data:`TSV`."""
+    """Parse a block of a TSV into its columns of texts, by name, and its labels.
+
+    ``role`` is a key of :data:`TSV`. The labels, 0 or 1, are empty if the TSV has no column ``label``.
+    """
     names = TSV[role]
     # Only the encoding is checked here.
     try:
@@ -129,8 +133,11 @@ _ID = re.compile(rb"[0-9a-f]{32}")
 Id = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{32}\Z")]
 
 
-def parse_pairs(data: bytes) -> list[bytes]:
-    """Parse a block of ``id_map.tsv``. Return the ids of the queries and of the passages, 16 bytes each."""
+def parse_pairs(data: bytes) -> tuple[bytes, bytes]:
+    """Parse a block of ``dev.retrieval.top50.res.id_map.tsv``.
+
+    Returns the concatenated ids of the queries, and those of the passages, of 16 bytes each.
+    """
     # Lines are split as bytes, because str.splitlines() also splits at other characters.
     rows = [line.split(b"\t") for line in lines_of(data)]
     for number, row in enumerate(rows):
@@ -138,7 +145,7 @@ def parse_pairs(data: bytes) -> list[bytes]:
             raise BadLine("expected a query's id and a passage's id (32 hex digits), separated by a tab", number)
     query_ids = b"".join([row[0] for row in rows])
     passage_ids = b"".join([row[1] for row in rows])
-    return [bytes.fromhex(query_ids.decode()), bytes.fromhex(passage_ids.decode())]
+    return bytes.fromhex(query_ids.decode()), bytes.fromhex(passage_ids.decode())
 
 
 class OfficialParagraph(msgspec.Struct, gc=False):
@@ -169,7 +176,11 @@ _PASSAGE_ROW = "a passage {paragraph_id, paragraph_text}"
 
 
 def _decode_row(decode: Any, row: bytes, line_number: int, expected: str) -> Any:
-    """Decode a row of JSON. Raises :class:`BadLine`, which names the ``expected`` row."""
+    """Decode a row of JSON with ``decode``, a decoder's method.
+
+    Raises :class:`BadLine`, whose message says that the row ``expected`` was not found. ``line_number`` is the number
+    of the row's line in its block, from 0.
+    """
     try:
         return decode(row)
     except msgspec.ValidationError as error:
@@ -198,14 +209,17 @@ LINE_CUT = re.compile(rb"\n")
 
 
 def parse_wrapped(data: bytes) -> OfficialTexts:
-    """Parse a block of rows from ``{"data": [...]}``. Commas separate the rows."""
+    """Parse a block of ``passage_collection.json`` in the form ``{"data": [...]}``, without the outer brackets.
+
+    Commas separate the rows. A row may have several lines.
+    """
     row_ends = [match.end() for match in ROW_CUT.finditer(data)]
     row_ends.append(len(data))
     rows: list[OfficialParagraph] = []
     start = 0
     for end in row_ends:
         row = data[start:end].strip().removesuffix(b",")
-        # The error names the first line of a row, because a row may have several lines.
+        # The error names the first line of a row.
         first_line = data.count(b"\n", 0, start)
         rows.append(_decode_row(_decode_passage, row, first_line, _PASSAGE_ROW))
         start = end
@@ -216,10 +230,13 @@ _PAIR = re.compile(rb'\s*"(\d{1,10})"\s*:\s*"([0-9a-f]{32})"\s*')
 
 
 def parse_map(data: bytes) -> tuple[list[int], bytes]:
-    """Parse a block of ``passage2id.map.json`` without its braces. Return line numbers, and passage ids of 16 bytes."""
+    """Parse a block of ``passage2id.map.json`` without its braces.
+
+    Returns the line numbers, and the concatenated passage ids of 16 bytes each.
+    """
     line_numbers: list[int] = []
     passage_ids: list[bytes] = []
-    map_line = 0
+    map_line = 0  # line of the block, for errors
     for pair in data.rstrip().removesuffix(b",").split(b","):
         map_line += pair.count(b"\n")  # each pair may be on its own line
         match = _PAIR.fullmatch(pair)

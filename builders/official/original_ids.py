@@ -45,13 +45,16 @@ class OriginalIds:
                 work.draft.write(ORIGINAL_IDS_CONFIG, split_name, _tables(digests_by_id))
 
     def _select(self, noun: str, release_digests: set[bytes], findings: BlockFindings) -> dict[str, bytes]:
-        """Return the ids of texts that the release has, except ids that are the MD5 of another text."""
+        """Return the copy's ids, with their MD5s, of texts that the release has.
+
+        Ids that are the MD5 of another text of the release are counted and skipped. ``noun`` is passages or queries.
+        """
         release_ids = {digest.hex() for digest in release_digests}
         selected: dict[str, bytes] = {}
         for copy_id, digest in self._digests_by_id[noun].items():
             if digest not in release_digests:
                 continue
-            # A run could mean either of the two texts.
+            # Such an id in a run could mean either of the two texts.
             if copy_id in release_ids:
                 findings.add(f"ids of {noun} that are the MD5 of another text (not in original-ids)", 1, copy_id)
                 continue
@@ -60,6 +63,7 @@ class OriginalIds:
 
 
 def _tables(digests_by_id: Mapping[str, bytes]) -> Iterator[pa.Table]:
+    """Yield the rows of the config: an id of the copy, and the MD5 in hex."""
     copy_ids = list(digests_by_id)
     for start in range(0, len(copy_ids), _ROWS_PER_TABLE):
         table_ids = copy_ids[start : start + _ROWS_PER_TABLE]

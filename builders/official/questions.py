@@ -76,7 +76,7 @@ class OfficialSplit:
 
 
 def ids_in(data: bytes) -> Iterator[bytes]:
-    """Split concatenated ids of 16 bytes."""
+    """Yield each id of concatenated ids of 16 bytes."""
     return (data[start : start + _ID_BYTES] for start in range(0, len(data), _ID_BYTES))
 
 
@@ -104,7 +104,10 @@ def read_questions(work: BlockWork, official_file: OfficialFile, split: Official
 
 
 def _compare_ids(work: BlockWork, split: OfficialSplit, questions: OfficialTexts, passages: OfficialTexts) -> None:
-    """Count the ids of questions and judged passages that differ from the MD5 or the collection."""
+    """Count the ids of questions and judged passages that are not the MD5 of their text.
+
+    Judged passages whose text differs from the collection's text with the same id are also counted.
+    """
     question_ids = as_keys(questions.ids)
     work.findings.add_ids(
         f"questions of {split.name} whose id is not the MD5 of their text",
@@ -126,7 +129,10 @@ def _compare_ids(work: BlockWork, split: OfficialSplit, questions: OfficialTexts
 
 
 def read_question_list(work: BlockWork, official_file: OfficialFile, split: OfficialSplit) -> None:
-    """Read the questions of ``q2qid.dev.json`` ({question: id}) or ``dev.q.format``."""
+    """Read the questions of ``q2qid.dev.json`` ({question: id}) or ``dev.q.format`` into ``split``, without judgments.
+
+    Questions whose id occurred before are counted and skipped.
+    """
     if official_file.role == "ids":
         content = official_file.read(official_file.size)
         ids_by_text = json_of(content, dict[str, Id], official_file.shown, remedy="expected one JSON {question: id}")
@@ -149,8 +155,13 @@ def read_question_list(work: BlockWork, official_file: OfficialFile, split: Offi
 
 
 def read_training(work: BlockWork, official_files: list[OfficialFile], split: OfficialSplit) -> None:
-    """Read the TSVs of train into ``split``: whole files before excerpts (``demo``), dual before cross."""
+    """Add the negatives of the TSVs of train to the questions of ``split``.
+
+    ``official_files`` are the files ``dual.train`` and ``cross.train``. Without ``train.json``, which is read before,
+    the questions and positives of the TSVs are added, too. Disagreements of the TSVs with ``train.json`` are counted.
+    """
     positives, negatives = _read_training_pairs(work, official_files)
+    # The MD5 and the passage id of each text, by the text's number.
     digests = work.texts.digests()
     passage_ids = work.passages.ids_of(digests)
     # Without train.json, the positives of the TSVs are the judgments.
@@ -182,7 +193,10 @@ def read_training(work: BlockWork, official_files: list[OfficialFile], split: Of
 
 
 def _read_training_pairs(work: BlockWork, official_files: list[OfficialFile]) -> tuple[list[TextPair], list[TextPair]]:
-    """Return the positive pairs and the negative pairs of the TSVs of train, each pair once."""
+    """Return the positive pairs and the negative pairs of the TSVs of train, each pair once.
+
+    Whole files are read before excerpts (``demo``), and dual before cross.
+    """
     positive_blocks: list[npt.NDArray[np.int32]] = []
     negative_blocks: list[npt.NDArray[np.int32]] = []
     # A pair keeps its first position, so the order of the files decides the order of the negatives.
@@ -199,7 +213,7 @@ def _read_training_pairs(work: BlockWork, official_files: list[OfficialFile]) ->
 
 
 def _training_order(official_file: OfficialFile) -> tuple[bool, bool]:
-    """Return the sort key of a TSV of train: whole files before excerpts, dual before cross."""
+    """Return the sort key of a TSV of train. False sorts first: whole files before excerpts, dual before cross."""
     return ".demo." in official_file.name, official_file.role == "cross"
 
 
@@ -211,7 +225,10 @@ def _distinct_pairs(blocks: list[npt.NDArray[np.int32]]) -> list[TextPair]:
 
 
 def write_top50_run(work: BlockWork, by_role: Mapping[str, list[OfficialFile]], dev: OfficialSplit) -> None:
-    """Write the run from the file of ids or, if it is missing, from the file of texts."""
+    """Write the official run from the file of ids or, if it is missing, from the file of texts. Else write nothing.
+
+    ``by_role`` maps a role to its files. ``dev`` has the ids of the questions, which the file of texts lacks.
+    """
     if by_role["top50ids"]:
         query_keys, passage_keys = _read_top50_ids(work, by_role["top50ids"][0])
     elif by_role["top50"]:
@@ -239,7 +256,7 @@ def write_top50_run(work: BlockWork, by_role: Mapping[str, list[OfficialFile]], 
 
 
 def _read_top50_ids(work: BlockWork, official_file: OfficialFile) -> tuple[Keys, Keys]:
-    """Return the ids of the queries and of the passages, in the order of the lines."""
+    """Return the query's id and the passage's id of each line, as two arrays in the order of the lines."""
     query_blocks: list[Keys] = []
     passage_blocks: list[Keys] = []
     for (query_ids, passage_ids), _ in work.parsed(official_file, parse_pairs):
@@ -251,9 +268,10 @@ def _read_top50_ids(work: BlockWork, official_file: OfficialFile) -> tuple[Keys,
 
 
 def _read_top50_texts(work: BlockWork, official_file: OfficialFile, dev: OfficialSplit) -> tuple[Keys, Keys]:
-    """Return the ids of the queries and of the passages, whose texts are in the file.
+    """Return the query's id and the passage's id of each line, as two arrays. The file has their texts.
 
-    A question of dev keeps its id. Another question gets the MD5 of its text.
+    A question of dev keeps its id. Another question gets the MD5 of its text. Raises :class:`InputError` for the output
+    of a retriever, which has line numbers in place of the passages.
     """
     first_columns = official_file.read(HEAD).split(b"\t", 2)
     if len(first_columns) > 1 and first_columns[1].isdigit():
@@ -274,8 +292,8 @@ def _read_top50_texts(work: BlockWork, official_file: OfficialFile, dev: Officia
 def write_questions(work: BlockWork, split: OfficialSplit) -> None:
     """Write a split's ``queries``, ``qrels`` and joined rows, and its column of Table 3.
 
-    The qrels omit judgments of passages that the collection lacks, if the archives have a collection. Table 3 counts
-    all judgments.
+    A split without questions is not written. The qrels omit judgments of passages that the collection lacks, if the
+    archives have a collection. Table 3 counts all judgments.
     """
     questions = list(split.by_id.values())
     if not questions:
@@ -315,7 +333,7 @@ def write_questions(work: BlockWork, split: OfficialSplit) -> None:
 
 
 def _joined_tables(work: BlockWork, questions: list[OfficialQuestion], lengths: LengthCounter) -> Iterator[pa.Table]:
-    """Yield the questions with their passages as joined rows. Add the positives' characters to ``lengths``."""
+    """Yield the questions with their passages as joined rows. Add the lengths of the positives to ``lengths``."""
     passage_ids = work.passages.ids_of(work.texts.digests())  # by number of the text
     for start in range(0, len(questions), _ROWS_PER_BATCH):
         rows: list[dict[str, Any]] = []

@@ -45,6 +45,9 @@ def first_answers(
         release, corpus: the release, and the config with the passages of the runs.
         options: the unit, the threshold and the segmenter of span-F1.
 
+    Returns:
+        ``answer`` has the queries with an answer, and ``entity`` those of them with an entity.
+
     Raises:
         InputError: no query has an answer, or the corpus lacks a retrieved passage.
     """
@@ -76,6 +79,7 @@ def first_answers(
         labels = contain_answer(passage_texts, answers, options)
         for query_id, query_labels in zip(block_ids, labels, strict=True):
             matches = {"answer": set(compress(candidates[query_id], query_labels))}
+            # The row has a list of entities for each answer.
             entities = list(chain.from_iterable(answer_rows[query_id]["entity_answers"]))
             if entities:
                 matches["entity"] = _passages_with(entities, candidates[query_id], texts)
@@ -100,11 +104,11 @@ def _passages_with(entities: Sequence[str], passage_ids: Iterable[str], texts: M
 
 
 def answer_recall(ranks: Ranks) -> dict[str, float | None]:
-    """Return the means over queries, as fractions.
+    """Return the means of one run over queries, as fractions.
 
-    ``answer MRR@10`` has the reciprocal rank of the first answer. ``answer@k`` is the share of queries with an answer
-    in the top k. ``answer queries`` is the number of queries. The values of entities have the same names with
-    ``entity``.
+    ``answer MRR@10`` is the mean reciprocal rank of the first answer. ``answer@k`` is the share of queries with an
+    answer in the top k. ``answer queries`` is the number of queries. The values of entities have the same names with
+    ``entity``. If no query has an entity, ``entity queries`` is 0, and the other values of entities are missing.
     """
     means: dict[str, float | None] = {}
     for kind in KINDS:
@@ -150,7 +154,11 @@ def order_agreement(tables: Sequence[pa.Table], ranks: Sequence[Ranks]) -> dict[
 
 
 def answers_text(results: Sequence[Mapping[str, Any]]) -> str:
-    """Format the answer recall of all runs as a table."""
+    """Format the answer recall of all runs as a table.
+
+    ``results`` are those of `evaluate`: for each run, ``run`` (its name) and ``answers`` (:func:`answer_recall`, and
+    ``agreement`` of :func:`order_agreement` if known).
+    """
     first_figures = results[0]["answers"]
     measure_names = _measure_names(results)
     rows = []
@@ -173,7 +181,10 @@ def answers_text(results: Sequence[Mapping[str, Any]]) -> str:
 
 
 def answers_table(results: Sequence[Mapping[str, Any]]) -> Table:
-    """Return the answer recall of all runs, with the numbers of queries that have answers or entities."""
+    """Return the answer recall of all runs, with the numbers of queries that have answers or entities.
+
+    ``results`` are those of :func:`answers_text`.
+    """
     measure_names = _measure_names(results)
     columns = [f"{kind} queries" for kind in KINDS] + measure_names
     rows = []

@@ -76,17 +76,18 @@ def find_answering(run: Run, qrels: Qrels, rule: AnsweringRule, *, needed: int |
     for query_id in qrels.positives:
         rankings[query_id] = [passage_id for passage_id, _ in unique_hits(run, query_id)]
     answering: Answering = {query_id: {} for query_id in rankings}
-    begin = 0
+    examined_depth = 0
     unfinished = [query_id for query_id, ranking in rankings.items() if ranking]
     while unfinished:
-        parts = {query_id: rankings[query_id][begin : begin + LIST_DEPTH] for query_id in unfinished}
+        parts = {query_id: rankings[query_id][examined_depth:][:LIST_DEPTH] for query_id in unfinished}
         for query_id, reasons in finder.explain(parts):
             answering[query_id].update(reasons)
-        begin += LIST_DEPTH
+        examined_depth += LIST_DEPTH
         still_unfinished = []
         for query_id in unfinished:
-            is_at_end = len(rankings[query_id]) <= begin
-            has_enough = needed is not None and begin - len(answering[query_id]) >= needed
+            is_at_end = len(rankings[query_id]) <= examined_depth
+            remaining_count = examined_depth - len(answering[query_id])
+            has_enough = needed is not None and remaining_count >= needed
             if not is_at_end and not has_enough:
                 still_unfinished.append(query_id)
         unfinished = still_unfinished
@@ -105,7 +106,10 @@ class _Finder:
         self._positive_texts = rule.release.texts(rule.corpus, "corpus", positive_ids)
 
     def explain(self, parts: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, dict[str, str]]]:
-        """Yield each question with the reasons of its answering passages, in the order of the part of its list."""
+        """Yield each question with the reasons of its answering passages, in the order of the part of its list.
+
+        ``parts`` has the passage ids of a part of each question's list. A reason is one of REASONS, by passage id.
+        """
         retrieved_ids = set(chain.from_iterable(parts.values()))
         texts = self._rule.release.texts(self._rule.corpus, "corpus", retrieved_ids)
         expect_passages(self._run, sorted(retrieved_ids), texts, self._rule.corpus)
@@ -117,6 +121,7 @@ class _Finder:
     def _explain_block(
         self, parts: Mapping[str, Sequence[str]], texts: Mapping[str, str]
     ) -> Iterator[tuple[str, dict[str, str]]]:
+        """Yield the same as :meth:`explain` for one block of questions. ``texts`` are the passages' texts by id."""
         reasons_by_query: Answering = {}
         open_ids: dict[str, list[str]] = {}  # passages that no judgment and no positive explains
         for query_id, passage_ids in parts.items():

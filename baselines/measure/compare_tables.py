@@ -95,7 +95,7 @@ def comparison_tables(result: dict[str, Any]) -> list[Table]:
 
 
 def _pair_figures(pair: dict[str, Any]) -> list[Any]:
-    """Return the cells of the columns ``_FIGURES``."""
+    """Return the cells of the columns ``_FIGURES`` for a pair of systems, as fractions."""
     cells = [pair["better"], pair["worse"], pair["difference"], *pair["interval"]]
     cells += [pair["wins"], pair["ties"], pair["losses"]]
     for test in TESTS:
@@ -106,7 +106,8 @@ def _pair_figures(pair: dict[str, Any]) -> list[Any]:
 def comparison_text(result: dict[str, Any], mark: bool = False) -> str:
     """Format the comparison in percent and percentage points, as text or (``mark``) as Markdown.
 
-    Names and queries are escaped, so that no program reads them as markup.
+    ``result`` is that of :meth:`Comparison.of`. Names and queries are escaped, so that no program reads them as
+    markup.
     """
     style = _MARKDOWN if mark else _TEXT
     measures = result["measures"]
@@ -144,7 +145,8 @@ def comparison_text(result: dict[str, Any], mark: bool = False) -> str:
             continue
         parts.append(f"{title} changed most on")
         columns = ["query", "change", f"rank under {pair['worse']} → {pair['better']}", "text"]
-        parts.append(style.table(columns, _change_rows(pair, style), left=4))
+        # All columns are aligned left.
+        parts.append(style.table(columns, _change_rows(pair, style), left=len(columns)))
     return "\n\n".join(parts)
 
 
@@ -154,7 +156,10 @@ def measure_title(measure: str) -> str:
 
 
 def describe_test(result: Mapping[str, Any]) -> str:
-    """Describe the test that decides, for example "Student's paired t-test, one pair, p <= 0.05"."""
+    """Describe the test that decides, for example "Student's paired t-test, one pair, p <= 0.05".
+
+    ``result`` is that of :func:`baselines.measure.comparison.compare_systems`.
+    """
     correction = "one pair"
     if result["pairs"] > 1:
         correction = f"Holm's correction over {result['pairs']} pairs"
@@ -166,7 +171,7 @@ def _explanation(result: dict[str, Any]) -> str:
 
 
 def _system_rows(result: dict[str, Any], style: "_Style") -> list[list[str]]:
-    """Return the table of the systems: names, and means with the labels of worse systems as superscripts."""
+    """Return the rows of the systems: names, and means with the labels of significantly worse systems."""
     rows = []
     for system in result["systems"]:
         row = [f"{system['label']}  {style.escape(system['name'])}"]
@@ -196,6 +201,7 @@ def _format_p(p_value: float) -> str:
 
 
 def _format_detectable(difference: float | None) -> str:
+    """Format the smallest detectable difference, a fraction, in percent. None could not be estimated."""
     if difference is None:
         return "-"
     if difference > 1:  # no measure exceeds 100 percent

@@ -90,6 +90,8 @@ def compare_systems(
 
     Args:
         names: name of each system.
+        measures: the compared columns of the tables. The first one selects the queries that changed most.
+        settings: the test that decides, its level and its resamples.
         query_groups: groups of the queries, to compare the systems in each group, too.
         texts: texts of queries by id, for the queries that changed most.
         changed: number of changed queries of each pair.
@@ -101,6 +103,7 @@ def compare_systems(
         raise InputError("expected at least two queries with a positive passage, found one")
     pair_count = len(tables) * (len(tables) - 1) // 2
     _warn_of_few_resamples(pair_count, settings)
+    # The table of each system by the system's label, a letter.
     systems = dict(zip(LABELS, tables, strict=False))
 
     # Compare all pairs under each measure.
@@ -182,8 +185,13 @@ def _warn_of_few_resamples(pair_count: int, settings: SignificanceRule) -> None:
 
 
 def _compare_pairs(values: Mapping[str, Values], settings: SignificanceRule) -> dict[str, Any]:
-    """Compare all pairs under one measure. In a pair, the better system comes first."""
-    # The sort is stable.
+    """Compare all pairs under one measure. ``values`` has the values by query of each system, by its label.
+
+    Returns ``pairs`` (figures of each pair, the better system first), ``better_than`` (for each system, the labels of
+    the significantly worse systems), ``groups`` (of systems without significant differences), and ``detectable`` (the
+    spread over the pairs of the smallest detectable difference).
+    """
+    # The sort is stable, so equal systems keep their order.
     best_first_labels = sorted(values, key=lambda label: -exact_mean(values[label].tolist()))
     pair_rows: list[dict[str, Any]] = []
     for better, worse in combinations(best_first_labels, 2):
@@ -222,7 +230,11 @@ def _compare_pairs(values: Mapping[str, Values], settings: SignificanceRule) -> 
 def _compare_groups(
     values: Mapping[str, Values], pairs: Sequence[Mapping[str, Any]], query_groups: Groups, settings: SignificanceRule
 ) -> list[dict[str, Any]]:
-    """Compare the pairs in each group of at least two queries. Holm's correction is over all pairs in all groups."""
+    """Compare the pairs in each group of at least two queries. Holm's correction is over all pairs in all groups.
+
+    ``values`` has the values by query of each system, by its label. ``pairs`` are those over all queries, so the system
+    that is better on all queries comes first in every group.
+    """
     group_rows: list[dict[str, Any]] = []
     for group_name, query_numbers in query_groups.items():
         if len(query_numbers) < 2:

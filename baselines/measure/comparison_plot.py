@@ -22,6 +22,8 @@ _PANEL_WIDTH = 2.3
 _GROUP_WIDTH = 0.16  # of a column
 _ROW_HEIGHT = 0.26
 _FRAME_HEIGHT = 1.15  # titles, axes and the text below
+_MARGIN = 0.4
+_LEAST_WIDTH = 5.5  # of the picture, for the text below the panels
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,7 @@ def comparison_figure(result: Mapping[str, Any], tables: Sequence[pa.Table]) -> 
     names = [fonts.drawable(name) for name in names]
     panels = measure_panels(result, tables, order)
 
+    # Each measure has a panel of means and a narrow panel of groups.
     width_ratios = []
     for panel in panels:
         width_ratios += [_PANEL_WIDTH, _GROUP_WIDTH * (len(panel.groups) + 1)]
@@ -70,13 +73,16 @@ def comparison_figure(result: Mapping[str, Any], tables: Sequence[pa.Table]) -> 
             _draw_groups(all_axes[2 * number + 1], panel, names)
         figure.supxlabel(_legend(result), fontsize=FONT_SIZE - 1)
 
-    width = label_width(names) + sum(width_ratios) + 0.4
+    width = label_width(names) + sum(width_ratios) + _MARGIN
     height = _FRAME_HEIGHT + _ROW_HEIGHT * len(names)
-    return make_figure(draw_panels, width=max(width, 5.5), height=height, families=fonts.families)
+    return make_figure(draw_panels, width=max(width, _LEAST_WIDTH), height=height, families=fonts.families)
 
 
 def measure_panels(result: Mapping[str, Any], tables: Sequence[pa.Table], order: Sequence[int]) -> list[MeasurePanel]:
-    """Return the marks of each measure. ``order`` has the number of each row's system."""
+    """Return the marks of each measure. ``order`` has, for each row from the top, the number of the row's system.
+
+    ``result`` and ``tables`` are those of :func:`comparison_figure`.
+    """
     labels = [result["systems"][number]["label"] for number in order]
     panels = []
     for measure, comparison in result["measures"].items():
@@ -119,6 +125,7 @@ def _draw_groups(axes: Any, panel: MeasurePanel, names: Sequence[str]) -> None:
 
 
 def _legend(result: Mapping[str, Any]) -> str:
+    """Return the text below the panels."""
     level = f"{100 * (1 - result['alpha']):g}"
     return (
         f"dot and line: mean and {level} % interval over {result['queries']} queries\n"

@@ -136,7 +136,10 @@ def nauc_confidences(scores: Values) -> tuple[float, float, float]:
 
 
 def nauc(confidences: Values, values: Values) -> float | None:
-    """Return nAUC, None if all values are equal. ``values`` has a measure's value for each question."""
+    """Return nAUC, None if all values are equal.
+
+    ``confidences`` has the confidence of each question, and ``values`` a measure's value of the same question.
+    """
     from scipy.integrate import trapezoid
 
     if np.ptp(values) == 0:

@@ -57,8 +57,8 @@ class Duplicates:
 def find_duplicates(run: Run, qrels: Qrels, release: Release, corpus: str, length: int, share: float) -> Duplicates:
     """Find the near-duplicates among the first 50 passages of each list and the judged passages of its query.
 
-    An n-gram has ``length`` characters. ``share`` is the smallest Jaccard similarity of near-duplicates. Raises
-    :class:`InputError` if the run has a passage that the release lacks.
+    ``corpus`` is the config with the passages' texts. An n-gram has ``length`` characters. ``share`` is the smallest
+    Jaccard similarity of near-duplicates. Raises :class:`InputError` if the run has a passage that the release lacks.
     """
     top_lists = {query_id: run.rankings.get(query_id, [])[:LIST_DEPTH] for query_id in qrels.positives}
     grades_by_query = qrels.judged()
@@ -109,10 +109,11 @@ def _labels_differ(first_id: str, second_id: str, grades: Mapping[str, int]) -> 
 def replace_by_leaders(
     rankings: Rankings, qrels: Qrels, copies: Duplicates, way: str
 ) -> tuple[dict[str, list[str]], Qrels]:
-    """Return the lists and the reference with every passage replaced by its leader.
+    """Return the lists by query and the reference, with every passage replaced by its leader.
 
-    If ``way`` is ``removed``, later copies are removed from a list, as if the collection had no copies. If ``way`` is
-    ``kept``, a later copy becomes a miss, so that lower passages stay at their ranks.
+    Queries without a positive are left out, and the reference has only positives. If ``way`` is ``removed``, later
+    copies are removed from a list, as if the collection had no copies. If ``way`` is ``kept``, a later copy becomes a
+    miss, so that lower passages stay at their ranks.
     """
     lists = {}
     reference = Qrels(qrels.name)
@@ -121,6 +122,7 @@ def replace_by_leaders(
             lists[query_id] = _replace_copies(query_id, rankings[query_id], copies, way)
         leader_grades: dict[str, int] = {}
         for passage_id, grade in positives.items():
+            # Of several positives with one leader, the highest grade counts.
             leader = copies.leader(query_id, passage_id)
             leader_grades[leader] = max(grade, leader_grades.get(leader, grade))
         reference.positives[query_id] = leader_grades
@@ -128,7 +130,7 @@ def replace_by_leaders(
 
 
 def _replace_copies(query_id: str, ranking: Sequence[str], copies: Duplicates, way: str) -> list[str]:
-    """Return a list with every passage replaced by its leader. ``way`` says what replaces a repeated leader."""
+    """Return a list with every passage replaced by its leader. A repeated leader is removed or, if kept, a miss."""
     listed_leaders = set[str]()
     leader_list = list[str]()
     for position, passage_id in enumerate(ranking):
@@ -147,9 +149,9 @@ def measure_duplicates(
 ) -> tuple[dict[str, Any], dict[str, list[float]]]:
     """Measure one run, counting near-duplicates as one passage. Returns (figures, values by query).
 
-    The figures are ``repeated@10`` and ``repeated@50`` (mean share of the top 10 or 50 that repeat a higher passage),
-    ``repeated_queries`` (share of queries with a repetition in the top 10), and ``official`` and ``ir_measures`` (means
-    of the measures). Numbers are ``copies`` (unjudged near-duplicates of positives in the lists), ``contradicted``
+    The figures are ``way``, ``repeated@10`` and ``repeated@50`` (mean share of the top 10 or 50 that repeat a higher
+    passage), ``repeated_queries`` (share of queries with a repetition in the top 10), and ``official`` and
+    ``ir_measures`` (means of the measures). Numbers are ``copies`` (unjudged near-duplicates of positives in the lists), ``contradicted``
     (near-duplicates with different labels) and ``positives`` (distinct positives). The values by query have the names
     ``fair RR@10`` and so on.
     """
@@ -174,7 +176,7 @@ def measure_duplicates(
 
 
 def _count_unjudged_copies(rankings: Rankings, qrels: Qrels, copies: Duplicates) -> int:
-    """Count the passages of the lists that are copies of a positive, but no positives."""
+    """Count the passages in the lists' top 50 that are copies of a positive, but no positives."""
     copy_count = 0
     for query_id, positives in qrels.positives.items():
         for passage_id in set(rankings.get(query_id, ())[:LIST_DEPTH]):

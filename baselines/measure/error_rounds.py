@@ -42,8 +42,9 @@ class DrawnErrors:
 def draw_failed_queries(release: Release, split: str, run: Run, *, sample: int, top_k: int, seed: int) -> DrawnErrors:
     """Draw ``sample`` failed queries: queries without a positive among their first ``top_k`` passages.
 
-    Raises :class:`InputError` if the split has no judgments, no query failed, or the release lacks a passage of the
-    run.
+    If fewer queries failed, all are used, with a warning. A query without judged positives, or that the run lacks, does
+    not count. Raises :class:`InputError` if the split has no judgments, no query failed, or the release lacks a passage
+    of the run.
     """
     positives = release_qrels(release, split).positives
     measured_count = 0
@@ -85,7 +86,10 @@ def write_error_round(path: Path, release: Release, split: str, errors: DrawnErr
 
 
 def draw_report(errors: DrawnErrors, run_path: Path, top_k: int, round_path: Path | None) -> Report:
-    """Return the numbers of failed queries and of drawn errors as the verb's result."""
+    """Return the numbers of failed queries and of drawn errors as the verb's result.
+
+    ``round_path`` is the round that was written (None: no round).
+    """
     query_count = len({query_id for query_id, _ in errors.pairs})
     counts = {
         "run": str(run_path),
@@ -108,19 +112,21 @@ def count_categories(round_path: Path, model: str | None = None) -> dict[str, An
     """Count the pairs of a round by category, as JSON values.
 
     The category of a pair is the adjudicator's answer or, without an adjudicator, the answer of most annotators. A tie
-    is undecided. All packages count. ``accepted`` is the number of accepted packages. With ``model``, only the last
-    answers of this model count.
+    is undecided. All packages count. With ``model``, only the last answers of this model count.
 
+    ``pairs``, ``judged`` and ``decided`` are the numbers of all pairs, of pairs with an answer, and of pairs with a
+    category. ``packages`` and ``accepted`` are the numbers of all packages and of accepted packages.
     ``categories`` has four entries per category: the number of pairs, their share of the decided pairs (0 to 1), the
     share's 95 % interval over queries, and the paper's share. ``sums`` has the same entries for the sums of categories
-    that Section 3.5 prints. Raises :class:`InputError` if the directory is not a
-    round of errors, or the round has no answers.
+    that Section 3.5 prints. Raises :class:`InputError` if the directory is not a round of errors, or the round has no
+    answers.
     """
     error_round = open_round(round_path, ERRORS.name)
     package_standings = read_standings(round_path, error_round)
     pair_count = sum(len(standing.pairs) for standing in package_standings)
     labels: dict[Pair, int] = {}
     if model:
+        # The keys are (package, pair).
         for (_, pair), label in grades_by(round_path, model).items():
             labels[pair] = label
         judged_count = len(labels)
@@ -170,7 +176,7 @@ def count_categories(round_path: Path, model: str | None = None) -> dict[str, An
 def _share_figures(
     category_count: int, decided_count: int, interval: tuple[float, float], paper_share: float
 ) -> dict[str, Any]:
-    """Return the figures of a category, or of a sum of categories."""
+    """Return the figures of a category, or of a sum of categories, as :func:`count_categories` describes them."""
     low, high = interval
     return {
         "pairs": category_count,
@@ -184,7 +190,8 @@ def _share_figures(
 def _intervals(labels: Mapping[Pair, int], summed_labels: Collection[int] = ()) -> list[tuple[float, float]]:
     """Return the interval of each category's share, or only of the sum of the categories ``summed_labels``.
 
-    Queries are resampled, because passages of a query have similar errors.
+    ``labels`` has the category's label of each decided pair. Queries are resampled, because passages of a query have
+    similar errors.
     """
     query_ids = dict.fromkeys(query_id for query_id, _ in labels)
     query_rows = {query_id: row for row, query_id in enumerate(query_ids)}
@@ -210,6 +217,7 @@ def _named_shares(tally: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
 
 def tally_report(tally: dict[str, Any]) -> Report:
     """Return the result of :func:`count_categories` as the verb's result."""
+    # The figures have the order of the columns. The last one is the paper's share.
     rows = [[name, *figures.values()] for name, figures in _named_shares(tally)]
     share_columns = ["share", "low", "high", "Table 10"]
     table = Table(
@@ -222,6 +230,7 @@ def tally_report(tally: dict[str, Any]) -> Report:
 
 
 def _tally_text(tally: dict[str, Any]) -> str:
+    """Format the result of :func:`count_categories`, with shares in percent."""
     rows = []
     for name, figures in _named_shares(tally):
         # A category without pairs would always have the interval 0 to 0, so no interval is printed.

@@ -93,7 +93,8 @@ def evaluate_runs(
     )
     opened_runs = [order_ties(source.read_run(run), ties) for run in runs]
 
-    # Answers need no judgments. Without judgments, they are the whole result.
+    # Answers need no judgments. Without judgments, they are the whole result. ``readings`` are the answers within the
+    # first characters (--budget).
     answer_ranks = []
     readings = []
     is_judged = source.release is None or (SETS[set].qrels, split) in source.release.splits()

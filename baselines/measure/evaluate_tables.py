@@ -82,9 +82,10 @@ def _chosen_text(results: Sequence[Mapping[str, Any]]) -> str:
 
 
 def evaluation_tables(results: Sequence[Mapping[str, Any]], qrels: Qrels) -> list[Table]:
-    """Return the results as tables. The main table has all measures, with a row for each run.
+    """Return the results of :func:`baselines.measure.evaluation.measure_runs` as tables.
 
-    The chosen measures, with the limits of their intervals, replace the usual measures.
+    The main table has all measures, with a row for each run. The chosen measures, with the limits of their
+    intervals, replace the usual measures.
     """
     share_columns = interval_columns(_SHARES)
     # An official key has its column already.

@@ -141,9 +141,10 @@ def rank_answers(
     query_config: str | None,
     rule: SpanOptions,
 ) -> list[Ranks]:
-    """Return, for each run, the rank of the first passage with an answer for every query of a split.
+    """Return, for each run, the ranks of each query's first passages with an answer and with an entity.
 
-    ``query_config`` limits the queries to a config. ``rule`` has the unit, threshold and segmenter of span-F1.
+    The queries are those of a split, or only those of the config ``query_config``. ``rule`` has the unit, threshold and
+    segmenter of span-F1.
     """
     answers = _read_answer_rows(release, split=split, set_name=set_name, query_config=query_config)
     return first_answers(runs, answers, release, SETS[set_name].corpus, rule)
@@ -170,8 +171,10 @@ def read_budgets(
     rule: SpanOptions,
     budgets: Sequence[int],
 ) -> list[BudgetReadings]:
-    """Return, for each run, the answers in the first characters of each list. The parameters are those of
-    :func:`rank_answers`, and the numbers of characters.
+    """Return, for each run, the queries with an answer in the first characters of their lists.
+
+    ``budgets`` has the numbers of characters. The queries are those of a split, or only those of the config
+    ``query_config``. ``rule`` has the unit, threshold and segmenter of span-F1.
     """
     rows = _read_answer_rows(release, split=split, set_name=set_name, query_config=query_config)
     answers = {query_id: row["answers"] for query_id, row in rows.items()}
@@ -181,7 +184,11 @@ def read_budgets(
 def answer_results(
     runs: Sequence[Run], answer_ranks: Sequence[Ranks], readings: Sequence[BudgetReadings] = ()
 ) -> list[dict[str, Any]]:
-    """Return the JSON value that `evaluate` prints for a split without judgments."""
+    """Return the JSON value that `evaluate` prints for a split without judgments.
+
+    For each run, ``answer_ranks`` has the ranks of :func:`rank_answers`, and ``readings`` the result of
+    :func:`read_budgets` (empty: no budget).
+    """
     results: list[dict[str, Any]] = []
     for run, ranks in zip(runs, answer_ranks, strict=True):
         results.append({"run": str(run.path), "answers": answer_recall(ranks)})

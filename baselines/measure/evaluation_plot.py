@@ -75,14 +75,17 @@ def evaluation_figure(run_names: Sequence[str], tables: Sequence[pa.Table], ques
             title_fontsize=FONT_SIZE,
         )
 
-    row_count = max(len(type_labels) * max(2, len(names)), 2 * len(names))
-    height = _FRAME_HEIGHT + _ROW_HEIGHT * (row_count + len(names))
+    # On the left, each type has a line for each run, but at least two. On the right, each run has two lines. The legend
+    # of the runs adds one line for each run.
+    left_lines = len(type_labels) * max(2, len(names))
+    right_lines = 2 * len(names)
+    height = _FRAME_HEIGHT + _ROW_HEIGHT * (max(left_lines, right_lines) + len(names))
     width = 2 * _PANEL_WIDTH + label_width(names) + label_width(type_labels)
     return make_figure(draw_panels, width=width, height=height, families=fonts.families)
 
 
 def type_marks(table: pa.Table, question_types: Groups) -> list[TypeMark]:
-    """Return the marks of a run: all questions, then each type."""
+    """Return the marks of a run: all questions, then each type. ``table`` has the run's values by query."""
     groups = {ALL_QUERIES: list(range(len(table)))} | question_types
     marks = []
     for group in measure_groups(table, groups):
@@ -93,7 +96,10 @@ def type_marks(table: pa.Table, question_types: Groups) -> list[TypeMark]:
 
 
 def rank_shares(table: pa.Table) -> dict[str, float]:
-    """Return the percentage of questions whose first positive has a rank of each class."""
+    """Return the percentage of questions whose first positive has a rank of each class, by the class's name.
+
+    ``table`` has the run's values by query.
+    """
     counts = dict.fromkeys([*_class_names(), _NO_POSITIVE], 0)
     for rank in table["first_positive_rank"].to_pylist():
         counts[_class_of(rank)] += 1
@@ -126,6 +132,7 @@ def _draw_types(
     for row in range(0, len(type_labels), 2):
         axes.axhspan(row - 0.5, row + 0.5, color=PALE, alpha=0.5, linewidth=0)
     for run_number, (name, marks) in enumerate(zip(names, marks_by_run, strict=True)):
+        # The runs divide the height of a row evenly. A row is 1 high, and its middle has a whole number.
         shift = (run_number + 1) / (len(names) + 1) - 0.5
         heights = [row + shift for row in range(len(marks))]
         marker = _MARKERS[run_number % len(_MARKERS)]

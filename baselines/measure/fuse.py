@@ -22,7 +22,7 @@ _STEP_TOLERANCE = 1e-9
 
 
 def _step(value: str | float) -> float:
-    """Return a step of the weights. A whole number of steps must sum to 1."""
+    """Return a step of the weights. Raises ValueError unless a whole number of steps sums to 1."""
     expected = "1 / n, for example 0.1 or 0.05"
     try:
         step = float(value)

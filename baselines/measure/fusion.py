@@ -54,7 +54,10 @@ def scale_scores(run: Run) -> Scores:
 
 
 def fuse_scores(systems: Sequence[Scores], weights: Sequence[float], top_k: int) -> Iterator[tuple[str, list[Hit]]]:
-    """Yield (query, hits) for every query of any run, in the order in which the queries first occur."""
+    """Yield (query, best ``top_k`` hits) for every query of any run, in the order in which the queries first occur.
+
+    ``systems`` has the scores of each run (:func:`scores_of`). A fused score is the weighted sum of a passage's scores.
+    """
     for query_id in dict.fromkeys(itertools.chain.from_iterable(systems)):
         terms_by_passage: dict[str, list[float]] = {}
         for system, weight in zip(systems, weights, strict=True):
@@ -84,7 +87,10 @@ def weight_mixtures(runs: int, step: float) -> npt.NDArray[np.float64]:
 
 
 def tune_weights(systems: Sequence[Scores], qrels: Qrels, step: float) -> tuple[list[float], float]:
-    """Return (weights, MRR@10) of the best mixture. Ties go to the mixture nearest to equal weights."""
+    """Return (weights, MRR@10) of the mixture with the best MRR@10. Ties go to the one nearest to equal weights.
+
+    ``systems`` has the scores of each run (:func:`scores_of`). Every mixture of :func:`weight_mixtures` is tried.
+    """
     mixtures = weight_mixtures(len(systems), step)
     mrr_sums = np.zeros(len(mixtures))
     for query_id, positives in qrels.positives.items():

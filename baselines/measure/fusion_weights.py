@@ -50,7 +50,7 @@ class _Weights(msgspec.Struct):
 def expect_other_queries(
     runs: Sequence[Run], tune_runs: Sequence[Run], qrels: Qrels, *, split: str, tune_on_these: bool
 ) -> None:
-    """Raise :class:`InputError` if the tuning runs lack the judged queries, or if the fused runs have such queries.
+    """Raise :class:`InputError` if the tuning runs have none of the judged queries, or if the fused runs have some.
 
     Weights tuned on the fused queries overestimate the result. ``tune_on_these`` allows them.
     """
@@ -93,7 +93,8 @@ def tuned_weights(
     single_values = []
     single_texts = []
     for name, system in zip(names, systems, strict=True):
-        _, single_value = tune_weights([system], qrels, 1)
+        # A single run has only one mixture, the weight 1, so this is the run's own MRR@10.
+        _, single_value = tune_weights([system], qrels, step=1)
         single_values.append(single_value)
         single_texts.append(f"{name} {single_value:.4f}")
     singles = ", ".join(single_texts)
@@ -171,7 +172,7 @@ def _read_record(run_path: Path) -> _Record:
 
 
 def read_weights(path: Path, method: str, run_count: int) -> list[float]:
-    """Read the weights of ``run_count`` runs. Raises :class:`InputError` for weights of another method."""
+    """Read the weights of ``run_count`` runs. Raises :class:`InputError` for another number or another method."""
     record = json_of(read_whole(path), _Weights, path, remedy='expected {"weights": [one per run]}')
     if record.method not in (None, method):
         raise InputError(f"expected weights of --method {method}, found {record.method}", path=path)

@@ -39,10 +39,11 @@ def groups_of(
         by: a property of ``builders.store.names.QUESTION_PROPERTIES``.
         queries: the ids of the reference's queries.
         release, split, set_name: where the queries and their answers are.
-        query_config: config with the texts of the queries (default: the config of the set).
+        query_config: config with the texts of the queries (default: the config of the set). Used for the length.
 
     Raises:
-        InputError: there is no release, or it lacks the queries or answers.
+        UsageError: there is no release.
+        InputError: the release lacks the queries or answers.
     """
     if release is None:
         raise UsageError("--by reads the queries and answers of a release; expected --release DIR")
@@ -103,7 +104,10 @@ def _measures_of_groups(chosen: Iterable[str]) -> list[str]:
 
 
 def groups_text(results: Sequence[Mapping[str, Any]]) -> str:
-    """Format the groups of all runs as a table."""
+    """Format the groups of all runs as a table.
+
+    ``results`` are those of `evaluate` with groups: a dictionary per run.
+    """
     names = _measures_of_groups(results[0].get("measures", ()))
     rows = []
     for result in results:
@@ -121,7 +125,10 @@ def percent_with_interval(share: float, interval: Sequence[float]) -> str:
 
 
 def groups_table(results: Sequence[Mapping[str, Any]]) -> Table:
-    """Return the groups of all runs as a table. Each measure has its mean, and the limits of its interval."""
+    """Return the groups of all runs as a table. Each measure has its mean, and the limits of its interval.
+
+    ``results`` are those of `evaluate` with groups: a dictionary per run.
+    """
     names = _measures_of_groups(results[0].get("measures", ()))
     share_columns = interval_columns(names)
     rows = []

@@ -50,7 +50,7 @@ HOLE_MEASURES = (
 
 
 def drop_unjudged(rankings: Rankings, judged: Mapping[str, Collection[str]]) -> dict[str, list[str]]:
-    """Return the rankings of the judged queries without their unjudged passages."""
+    """Return the rankings of the queries in ``judged`` without passages that are not judged for the query."""
     judged_lists = {}
     for query_id, judged_ids in judged.items():
         if query_id in rankings:
@@ -133,8 +133,10 @@ def _means(rankings: Rankings, qrels: Qrels, by_query: ByQuery) -> Means:
 def best_of(ranking: Sequence[str], positives: Mapping[str, int], negatives: Collection[str]) -> dict[str, float]:
     """Return the highest value of each of ``IR_MEASURES`` under any labels of a ranking's unjudged passages.
 
-    For each n, the measure is highest if the upper n unjudged passages of the ranking are the positives. The best value
-    is the maximum over n. The largest n is not always best, because a positive at a low rank can lower AP or nDCG.
+    ``positives`` has the grades of all positives of the query, and ``negatives`` its judged negatives.
+
+    If n unjudged passages are labelled positive, the measure is highest if these are the upper n. The best value is the
+    maximum over n. The largest n is not always best, because a positive at a low rank can lower AP or nDCG.
     """
     gains = np.array([positives.get(passage_id, 0) for passage_id in ranking], np.float64)
     is_unjudged = np.array(
@@ -149,13 +151,14 @@ def best_of(ranking: Sequence[str], positives: Mapping[str, int], negatives: Col
         if measure == "Success":
             best_values[name] = float(bool(top_gains.any() or top_unjudged.any()))
         elif measure == "R":
+            # Every unjudged passage in the top adds 1 to both numbers, which cannot lower the share.
             unjudged_count = int(top_unjudged.sum())
             positive_count = int((top_gains > 0).sum())
             best_values[name] = (positive_count + unjudged_count) / (len(positives) + unjudged_count)
         elif measure == "nDCG":
             falling_grades = sorted(positives.values(), reverse=True)
             best_values[name] = _best_ndcg(top_gains, top_unjudged, falling_grades, depth)
-        else:
+        else:  # AP
             best_values[name] = _best_ap(gains > 0, is_unjudged, len(positives))
     return best_values
 
@@ -176,7 +179,10 @@ def _label_cases(is_unjudged: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
 
 
 def _best_ap(is_positive: npt.NDArray[np.bool_], is_unjudged: npt.NDArray[np.bool_], positive_count: int) -> float:
-    """Return the best average precision. ``positive_count`` counts all positives of the query, listed or not."""
+    """Return the best average precision. ``is_positive`` and ``is_unjudged`` have a value for each rank of the list.
+
+    ``positive_count`` counts all positives of the query, listed or not.
+    """
     if not len(is_positive):
         return 0.0
     cases = is_positive | _label_cases(is_unjudged)
@@ -189,10 +195,14 @@ def _best_ap(is_positive: npt.NDArray[np.bool_], is_unjudged: npt.NDArray[np.boo
 def _best_ndcg(
     gains: npt.NDArray[np.float64], is_unjudged: npt.NDArray[np.bool_], grades: Sequence[int], depth: int
 ) -> float:
-    """Return the best nDCG. ``grades`` has the grades of the query's positives, the highest first."""
+    """Return the best nDCG. ``gains`` and ``is_unjudged`` have a value for each rank, at most ``depth`` values.
+
+    A gain is the grade of a positive, else 0. ``grades`` has the grades of the query's positives, the highest first.
+    """
     highest_grade = grades[0]
     discounts = np.log2(np.arange(2, len(gains) + 2))
     sums = ((gains + highest_grade * _label_cases(is_unjudged)) / discounts).sum(axis=1)
+    # Each case has one more passage of the highest grade than the case before it, also in the ideal list.
     best = 0.0
     for added_count, value in enumerate(sums.tolist()):
         ideal_grades = ([highest_grade] * added_count + list(grades))[:depth]

@@ -61,7 +61,8 @@ def compute_measures(
 ) -> Iterator[Any]:
     """Yield ir-measures' values (query_id, measure, value) for the queries of ``scores``.
 
-    ``grades`` and ``scores`` are by query and passage. A query whose ranking has no value for a measure is skipped.
+    ``measures`` are values of :func:`parse_measures`. ``grades`` and ``scores`` are by query and passage. A query whose
+    ranking has no value for a measure is skipped.
     """
     # ir-measures computes nDCG with the gains of another measure of the same call, so such measures are alone.
     with_gains = [measure for measure in measures if "gains" in measure.params]
@@ -100,7 +101,7 @@ def resolve_ir_measure(name: str) -> str:
         raise InputError(f"measure {name!r}: {_expected_parameters(spelling)}") from error
     _check_ranges(name, measure)
     _check_support(name, measure)
-    # The spelling may be an alias, such as MRR for RR.
+    # The spelling may be an alias, such as MRR for RR, so only the parameters are those of ir-measures' own text.
     return spelling + str(measure).removeprefix(measure.__name__)
 
 
@@ -120,7 +121,10 @@ def _spellings() -> dict[str, str]:
 
 
 def _near_names(word: str, parameters: str) -> list[str]:
-    """Return similar names of measures. A number at the end of a name is probably a cutoff: ndcg20 is nDCG@20."""
+    """Return names of measures similar to ``word``, with ``parameters``, the rest of the name, such as "@20".
+
+    A number at the end of the word is probably a cutoff: ndcg20 is nDCG@20.
+    """
     match = _WITHOUT_AT.fullmatch(word)
     if match and match[1].lower() in _spellings():
         return [f"{_spellings()[match[1].lower()]}@{match[2]}"]
@@ -141,7 +145,7 @@ def _is_computed(spelling: str) -> bool:
 
 
 def _convert_floats(measure: Any) -> None:
-    """Convert whole numbers of parameters that are floats, for example of IPrec@1."""
+    """Convert the measure's whole numbers to floats where a parameter expects a float, for example in IPrec@1."""
     for name, value in measure.params.items():
         parameter = measure.SUPPORTED_PARAMS.get(name)
         if parameter is not None and parameter.dtype is float and type(value) is int:
@@ -166,6 +170,7 @@ def _expected_parameters(spelling: str) -> str:
 
 
 def _check_ranges(name: str, measure: Any) -> None:
+    """Raise :class:`InputError` if a parameter of the measure is out of its range. ``name`` is for the error."""
     values: Mapping[str, Any] = measure.params
     for parameter, value in values.items():
         low, high = _RANGES.get(parameter, (float("-inf"), float("inf")))
@@ -181,7 +186,10 @@ def _check_ranges(name: str, measure: Any) -> None:
 
 
 def _check_support(name: str, measure: Any) -> None:
-    """Raise :class:`InputError` for a measure that is no mean over queries, or that no installed package computes."""
+    """Raise :class:`InputError` for a measure that is no mean over queries, or that no installed package computes.
+
+    ``name`` is for the error.
+    """
     import ir_measures
 
     if not isinstance(measure.aggregator(), ir_measures.MeanAgg):

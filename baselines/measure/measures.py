@@ -147,8 +147,9 @@ def reciprocal_ranks_by_query(rankings: Rankings, qrels: Qrels) -> list[float]:
 def chosen_by_query(run: Run, qrels: Qrels, names: Iterable[str], ties: str) -> dict[str, list[float]]:
     """Return the values of further measures of :func:`.measure_names.resolve_measures` for every reference query.
 
-    Grades are used where a measure has a use for them, as in ir-measures: gains of nDCG, and P(rel=2)@5. Otherwise, a
-    passage is positive from grade 1 on. Passages of grade 0 or less are judged negatives.
+    If ``ties`` is ``expected``, the values are means over all orders of ties. Grades are used where a measure has a use
+    for them, as in ir-measures: gains of nDCG, and P(rel=2)@5. Otherwise, a passage is positive from grade 1 on.
+    Passages of grade 0 or less are judged negatives.
     """
     chosen_names = list(names)
     if ties != EXPECTED:
@@ -312,6 +313,6 @@ def values_of(by_query: pa.Table, measure: str) -> Values:
 
 
 def measure_names(by_query: pa.Table) -> list[str]:
-    """Return the names of the table's measures: the official keys, then its columns."""
+    """Return the names of the table's measures: the official keys, then its columns of floating-point numbers."""
     float_columns = [field.name for field in by_query.schema if types.is_floating(field.type)]
     return list(dict.fromkeys([*PAPER.values(), *float_columns]))

@@ -71,6 +71,7 @@ class ListPair:
     scores_without: tuple[float, float]
 
     def as_json(self) -> dict[str, Any]:
+        """Return the confidences of both lists, and the removed passages."""
         return {
             "query_id": self.query_id,
             "best": self.scores[0],
@@ -82,7 +83,10 @@ class ListPair:
 
 
 def pair_lists(run: Run, qrels: Qrels, rule: AnsweringRule, pruned: Run | None = None) -> tuple[list[ListPair], int]:
-    """Return the lists of every question with and without its answering passages, and the number of skipped questions.
+    """Return (a pair of lists for each question, number of skipped questions).
+
+    A pair has the two best scores of the list with and without its answering passages. A question is skipped if one of
+    the lists has fewer than two passages, and a deeper search cannot lengthen this list.
 
     Args:
         run: the run.
@@ -94,6 +98,7 @@ def pair_lists(run: Run, qrels: Qrels, rule: AnsweringRule, pruned: Run | None =
         InputError: the lists are too short, ``pruned`` has an answering passage or lacks a list, the run has ranks
             instead of scores, or fewer than two questions have lists.
     """
+    # Only two scores are read, so each list is examined until two passages remain that do not answer.
     answering = find_answering(run, qrels, rule, needed=_LIST_LENGTH)
     if pruned is not None:
         _expect_pruned(pruned, qrels, rule)
@@ -107,12 +112,12 @@ def pair_lists(run: Run, qrels: Qrels, rule: AnsweringRule, pruned: Run | None =
         if pruned is not None:
             hits_without = _pruned_hits(pruned, query_id, run, remaining_count=len(hits_without))
         if min(len(hits), len(hits_without)) < _LIST_LENGTH:
-            # The positives that the list lacks may follow in a deeper list.
+            # A deeper list may also have the positives that this list lacks, and two passages must remain after all.
             short_lists.add(len(hits), len(reasons.keys() | positives.keys()) + _LIST_LENGTH)
             continue
         pair = ListPair(query_id, reasons, _two_best_scores(hits), _two_best_scores(hits_without))
         pairs.append(pair)
-    short_lists.expect_ends(run, passage_count, len(qrels.positives))
+    short_lists.expect_uncut(run, passage_count, len(qrels.positives))
     if len(pairs) < _LEAST_QUESTIONS:
         problem = (
             f"has lists of two passages for {len(pairs)} of {len(qrels.positives)} questions; expected two or more"
@@ -133,10 +138,10 @@ class _ShortLists:
         return len(self._lengths_and_depths)
 
     def add(self, length: int, needed_depth: int) -> None:
-        """Add a list by its length, and the depth of a search that this list needs."""
+        """Add a list of ``length`` passages. A search of ``needed_depth`` passages would make it long enough."""
         self._lengths_and_depths.append((length, needed_depth))
 
-    def expect_ends(self, run: Run, passage_count: int, question_count: int) -> None:
+    def expect_uncut(self, run: Run, passage_count: int, question_count: int) -> None:
         """Raise :class:`InputError` if a deeper search can lengthen a list. Otherwise, warn of the skipped questions.
 
         A list that is as long as the longest list of the run was cut there. A shorter list, or a list of the whole
@@ -178,7 +183,11 @@ def _expect_pruned(pruned: Run, qrels: Qrels, rule: AnsweringRule) -> None:
 
 
 def _pruned_hits(pruned: Run, query_id: str, run: Run, *, remaining_count: int) -> list[Hit]:
-    """Return the list of a question in ``pruned``, which has as many passages as remain in ``run``, or two."""
+    """Return the list of a question in ``pruned``, the run without answering passages.
+
+    ``remaining_count`` passages of the question remain in ``run``. Raises :class:`InputError` if ``pruned`` has fewer
+    than these, unless it has two.
+    """
     pruned_hits = unique_hits(pruned, query_id)
     if len(pruned_hits) < min(remaining_count, _LIST_LENGTH):
         raise InputError(
@@ -218,7 +227,12 @@ def write_pairs(path: Path, pairs_by_run: Sequence[tuple[Run, Sequence[ListPair]
 def measure_no_answer(
     run: Run, qrels: Qrels, pairs: Sequence[ListPair], skipped: int, *, false_answers: float, seed: int
 ) -> dict[str, Any]:
-    """Return the figures of one run. ``pairs`` and ``skipped`` are those of :func:`pair_lists`."""
+    """Return the figures of one run. ``pairs`` and ``skipped`` are those of :func:`pair_lists`.
+
+    ``removed`` and ``unchanged`` count only the first 50 ranks: the removed passages by reason, and the questions
+    without a removed passage. ``best`` and ``gap`` have the AUROC and the threshold of each confidence. The threshold
+    allows the share ``false_answers`` of false answers.
+    """
     top_answering: Answering = {}
     for pair in pairs:
         top_ids = [passage_id for passage_id, _ in unique_hits(run, pair.query_id)[:LIST_DEPTH]]
@@ -249,6 +263,7 @@ def measure_no_answer(
 
 
 def _count_reasons(answering: Answering) -> dict[str, int]:
+    """Return the number of answering passages with each reason."""
     counts = dict.fromkeys(REASONS, 0)
     for reasons in answering.values():
         for reason in reasons.values():
@@ -257,7 +272,10 @@ def _count_reasons(answering: Answering) -> dict[str, int]:
 
 
 def _try_threshold(answerable: Values, unanswerable: Values, false_answers: float, seed: int) -> dict[str, Any]:
-    """Return the threshold for a share of false answers, and its errors with Wilson intervals."""
+    """Return the threshold for a share of false answers, and its errors with Wilson intervals.
+
+    The groups are the confidences of the lists with and without answering passages, in the order of the questions.
+    """
     trial = try_threshold(answerable, unanswerable, false_answers, seed)
     return {
         "wished": false_answers,
@@ -300,6 +318,8 @@ def _nauc_confidences_of(run: Run, query_id: str) -> tuple[float, float, float]:
 
 
 def _nauc_with_interval(confidences: Values, values: Values, seed: int) -> tuple[float | None, Interval | None]:
+    """Return nAUC and its bootstrap interval over questions. Both are None if all values of the measure are equal."""
+
     def nauc_of_rows(rows: Rows) -> float | None:
         return nauc(confidences[rows], values[rows])
 
@@ -307,13 +327,17 @@ def _nauc_with_interval(confidences: Values, values: Values, seed: int) -> tuple
 
 
 def no_answer_report(results: Sequence[Mapping[str, Any]], qrels: Qrels, *, has_answers: bool) -> Report:
-    """Return the figures of all runs as a verb's result. ``has_answers``: the release has answers of the questions."""
+    """Return the figures of all runs as a verb's result. ``results`` has those of :func:`measure_no_answer` per run.
+
+    ``has_answers`` is True if the release has answers to the questions.
+    """
     return Report(
         results, text=lambda: _no_answer_text(results, qrels, has_answers), tables=lambda: _no_answer_tables(results)
     )
 
 
 def _no_answer_text(results: Sequence[Mapping[str, Any]], qrels: Qrels, has_answers: bool) -> str:
+    """Format the tables of all runs: counts, AUROC, thresholds and nAUC. The parameters are those of the report."""
     removed = "positives, their near-duplicates and passages with an answer"
     if not has_answers:
         removed = "positives and their near-duplicates (the release has no answers to these questions)"
@@ -365,6 +389,7 @@ def _counts_of(result: Mapping[str, Any]) -> list[int]:
 
 
 def _with_interval(value: float | None, interval: Sequence[float] | None) -> str:
+    """Format a figure with its interval, "-" if one of them is None."""
     if value is None or interval is None:
         return "-"
     low, high = interval
@@ -372,7 +397,7 @@ def _with_interval(value: float | None, interval: Sequence[float] | None) -> str
 
 
 def _no_answer_tables(results: Sequence[Mapping[str, Any]]) -> list[Table]:
-    """Return a table with a row for each run and confidence, and a table of nAUC."""
+    """Return a table with a row for each run and confidence, and a table of nAUC. Shares are fractions."""
     share_columns = []
     for share in ("false answers", "coverage"):
         share_columns += [share, f"{share} low", f"{share} high"]

@@ -33,7 +33,10 @@ def label_width(labels: Iterable[str]) -> float:
 
 
 def set_row_labels(panel: Any, labels: Sequence[str]) -> None:
-    """Name the rows of a panel from top to bottom, and draw a pale line through each row."""
+    """Name the rows of a panel from top to bottom, and hide its frame except the lower axis.
+
+    ``panel`` is an ``Axes`` of matplotlib. Row i is at the height i, and row 0 is the upper one.
+    """
     panel.set_yticks(range(len(labels)), labels, fontsize=FONT_SIZE)
     panel.set_ylim(len(labels) - 0.4, -0.6)
     panel.tick_params(axis="y", length=0)

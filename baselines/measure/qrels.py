@@ -95,7 +95,8 @@ def read_reference(
 def release_qrels(release: Release, split: str, name: str = "main", queries: str = "", qrels: str = "") -> Qrels:
     """Read the judgments of one split of a release's set. Raises :class:`InputError` if the split has no positive.
 
-    ``queries`` and ``qrels`` are used instead of the set's configs, as in :func:`read_judgments`.
+    ``name`` is the name of the set. ``queries`` and ``qrels`` name configs to use instead of the set's queries and
+    judgments ("": the set's).
     """
     description = f"{release.path} {split}"
     if name != "main":
@@ -108,9 +109,10 @@ def release_qrels(release: Release, split: str, name: str = "main", queries: str
 
 
 def read_queries(release: Release, split: str, config: str = "queries") -> list[tuple[str, str]]:
-    """Return (id, text) of every query of a split, in the release's order.
+    """Return (id, text) of every query of a split of ``config``, in the release's order.
 
-    Raises :class:`InputError` for a repeated id.
+    ``config`` is a config of queries or a joined config, whose columns have other names. Raises :class:`InputError` for
+    a repeated id.
     """
     id_column, text_column = "_id", "text"
     if schema_of(config) == JOINED:
@@ -127,10 +129,11 @@ def read_judgments(release: Release, configs: Set, split: str, queries: str = ""
 
     Args:
         configs: the configs of the set.
-        queries: a config of ``builders.store.names.QUESTION_CONFIGS`` to use instead of the set's queries. The
+        queries: a config of ``builders.store.names.QUESTION_CONFIGS`` to use instead of the set's queries ("": the
+            set's). If the config is joined, its rows also have the judgments, and ``qrels`` is not used. The
             removed training questions (Section 2.3) are in no qrels, so their judgments are the positive passages of
             their joined rows.
-        qrels: a config to use instead of the set's qrels.
+        qrels: a config to use instead of the set's qrels ("": the set's).
 
     Raises:
         InputError: the release lacks a config or split, or an id or a judged pair is repeated.
@@ -197,6 +200,7 @@ def _qrels_rows(release: Release, config: str, split: str) -> Iterator[tuple[str
 
 
 def _describe_repeated_pair(query_id: str, passage_id: str, first_score: int, second_score: int) -> str:
+    """Return the message for a pair with two judgments."""
     scores = f"with {second_score} each time"
     if first_score != second_score:
         scores = f"with {first_score}, then with {second_score}"
@@ -204,6 +208,7 @@ def _describe_repeated_pair(query_id: str, passage_id: str, first_score: int, se
 
 
 def _expect_unique_ids(release: Release, config: str, split: str, row_ids: list[str]) -> None:
+    """Raise :class:`InputError` for the first repeated id. ``row_ids`` has the id of each row of the split."""
     earlier_ids = set[str]()
     for row, row_id in enumerate(row_ids):
         if row_id in earlier_ids:
@@ -248,7 +253,11 @@ def _official_judgments(path: Path) -> Judged:
 
 
 def _select_positives(name: str, judgments: Judged) -> Qrels:
-    """Split judgments into positives and negatives. Queries without a positive are only counted."""
+    """Split judgments into positives and negatives. Queries without a positive are only counted.
+
+    ``name`` is the name of the judgments, for errors. Raises :class:`InputError` if no query has a positive, or a score
+    is too high.
+    """
     qrels = Qrels(name)
     for query_id, scores in judgments.items():
         positives = {passage_id: score for passage_id, score in scores.items() if score > 0}
@@ -271,7 +280,7 @@ def _select_positives(name: str, judgments: Judged) -> Qrels:
 
 
 def _column_rows(path: Path) -> Iterator[tuple[int, str, str, int]]:
-    """Yield (line number, query id, corpus id, score) of every line that is not blank."""
+    """Yield (line number, query id, corpus id, score) of every line that is not blank or BEIR's header."""
     expected_columns, column_count = _TREC_COLUMNS, 4
     is_first_line = True
     for line_number, line in raw_lines(path):
@@ -288,6 +297,7 @@ def _column_rows(path: Path) -> Iterator[tuple[int, str, str, int]]:
             if fields[0].startswith(b"["):
                 problem = "is a JSON list; expected TREC qrels, BEIR's TSV or official JSON lines (question_id ...)"
             raise InputError(problem, path=path, line=line_number)
+        # The corpus id and the score are the last columns of both formats.
         score = parse_integer(fields[-1], "score", path, line_number)
         query_id = id_of(fields[0], path, line_number)
         passage_id = id_of(fields[-2], path, line_number)
@@ -306,6 +316,7 @@ class _Question(msgspec.Struct):
 
 
 def _official_questions(path: Path) -> Iterator[_Question]:
+    """Yield the rows of an official file, which has JSON lines or one object ``{"data": [...]}``."""
     expected = "expected {question_id, question, answer_paragraphs: [{paragraph_id, ...}]} with ids as strings"
     content = read_whole(path).removeprefix(codecs.BOM_UTF8)
     is_one_object = re.match(rb'\s*\{\s*"data"\s*:', content)

@@ -90,7 +90,7 @@ def read_runs(
     options: SpanOptions,
     budgets: Sequence[int],
 ) -> list[BudgetReadings]:
-    """Read each run under every budget.
+    """Read each run under every budget, and return the readings of each run.
 
     Args:
         runs: the runs. A passage that is repeated in a list is read once.
@@ -116,6 +116,7 @@ def _read_run(
     options: SpanOptions,
     budgets: Sequence[int],
 ) -> BudgetReadings:
+    """Read one run under every budget, as :func:`read_runs` does. Every question in ``answers`` has an answer."""
     # A passage has at least one character, so a reader never needs more passages than characters.
     longest = max(budgets)
     rankings = {}
@@ -148,7 +149,7 @@ def _read_run(
 
 
 def _warn_of_short_lists(run: Run, readings: BudgetReadings) -> None:
-    """Warn of the largest budget that some lists do not fill, because a deeper run could then find further answers."""
+    """Warn if some lists do not fill the largest budget, because a deeper run could then have further answers."""
     budget = max(readings.characters)
     short_count = sum(characters < budget for characters in readings.characters[budget].values())
     if short_count:
@@ -162,7 +163,11 @@ def _warn_of_short_lists(run: Run, readings: BudgetReadings) -> None:
 
 
 def budgets_text(results: Sequence[Mapping[str, Any]]) -> str:
-    """Format the answer recall of all runs under each budget as a table."""
+    """Format the answer recall of all runs under each budget as a table.
+
+    ``results`` are those of :func:`baselines.measure.evaluation.answer_results` with budgets: for each run, ``run``
+    (its name) and ``budgets`` (:meth:`BudgetReadings.as_json`).
+    """
     budgets = list(results[0]["budgets"])
     rows = []
     for result in results:
@@ -176,7 +181,10 @@ def budgets_text(results: Sequence[Mapping[str, Any]]) -> str:
 
 
 def budgets_table(results: Sequence[Mapping[str, Any]]) -> Table:
-    """Return the answer recall of all runs under each budget, with the limits of the intervals."""
+    """Return the answer recall of all runs under each budget, with the limits of the intervals.
+
+    ``results`` are those of :func:`budgets_text`.
+    """
     columns = ["run"]
     for budget in results[0]["budgets"]:
         columns += [f"answer in {budget}", f"answer in {budget} low", f"answer in {budget} high"]

@@ -73,6 +73,7 @@ class ReferenceSource:
         if self.release is None:
             raise InputError("is a log of searches, which has texts and no ids of questions; add --release", path=run)
         query_config = self.query_config or SETS[self.set_name].queries
+        # The questions of other splits are read, too, so that the log's searches for them are reported as such.
         question_splits = {self.split: read_queries(self.release, self.split, query_config)}
         for config, split in self.release.splits():
             if config == query_config and split != self.split:
@@ -103,6 +104,7 @@ class ReferenceSource:
 
     def question_types(self, query_ids: Sequence[str]) -> Groups:
         """Return the groups of queries by DuReader's question type. Empty, with a log line, without these types."""
+        # Only DuReader's own questions have these types. Their sets search the main corpus.
         is_known = self.release is not None and ("answers", self.split) in self.release.splits()
         if is_known and SETS[self.set_name].corpus == SETS["main"].corpus:
             return self.groups("question_type", query_ids)

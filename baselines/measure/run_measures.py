@@ -114,6 +114,7 @@ class RunMeasures(dict[str, float]):
         return f"{self.run}, {self.query_count} queries, percent"
 
     def _rows(self) -> list[list[str]]:
+        """Return the cells of ``_COLUMNS`` for each measure, in percent."""
         rows = []
         for name, (low, high) in self.intervals().items():
             rows.append([name, format_percent(self[name]), f"{format_percent(low)} to {format_percent(high)}"])

@@ -80,6 +80,7 @@ def warn_of_origins(
         for run in runs:
             _warn_of_unjudged_run(run, qrels)
         return
+    # The set and the split of the manifest are compared. "" is a split that is not compared.
     expected_split = split
     if qrels_config.startswith("resttest"):
         expected_split = ""
@@ -136,6 +137,7 @@ def _fingerprint(release: Release, config: str, split: str) -> str | None:
 
 
 def _warn_of_unknown_passages(runs: Sequence[Run], qrels: Qrels, release: Release, corpus: str) -> None:
+    """Warn about each run with passages in the top 50 that the release's config ``corpus`` lacks."""
     if (corpus, "corpus") not in release.splits():
         return
     ids_by_run = [_top_passages(run, qrels) for run in runs]

@@ -110,8 +110,8 @@ def compare_paired(
     Returns:
         ``difference`` of the means, and its ``interval`` by Student's t (not corrected). ``deviation``: standard
         deviation of the differences by query. ``wins``, ``ties``, ``losses``: numbers of queries on which the first
-        system is better, equal or worse. Each test of ``measure_options.TESTS`` has
-        ``p``, the two-sided p-value (not corrected).
+        system is better, equal or worse. Each test of ``measure_options.TESTS`` has ``p``, the two-sided p-value (not
+        corrected).
     """
     differences = first - second
     p_value = randomisation_test(differences, resamples=resamples, seed=seed)

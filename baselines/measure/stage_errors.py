@@ -88,6 +88,7 @@ def find_stage_errors(first: Run, second: Run, qrels: Qrels, top_k: int) -> Stag
     for query_id, positives in qrels.positives.items():
         first_list = list(dict.fromkeys(first.rankings.get(query_id, ())))
         second_list = list(dict.fromkeys(second.rankings.get(query_id, ())))
+        # A re-ranking has only passages of the first stage.
         foreign_count += not set(second_list) <= set(first_list)
         is_first_hit = not positives.keys().isdisjoint(first_list[:top_k])
         is_second_hit = not positives.keys().isdisjoint(second_list[:top_k])
@@ -113,7 +114,7 @@ def find_stage_errors(first: Run, second: Run, qrels: Qrels, top_k: int) -> Stag
 def _explain_failure(
     query_id: str, first_list: Sequence[str], second_list: Sequence[str], first_positives: Sequence[str]
 ) -> FailedQuery:
-    """Return the reason of a failed query. ``first_positives`` are the positives in ``first_list``, best first."""
+    """Return a failed query with its reason. ``first_positives`` are the positives in ``first_list``, best first."""
     if not first_positives:
         return FailedQuery(query_id, NEVER_FOUND, None, None)
     first_rank = first_list.index(first_positives[0]) + 1
@@ -135,7 +136,10 @@ def write_failed(path: Path, failed: Sequence[FailedQuery]) -> None:
 
 
 def stage_report(errors: StageErrors, runs: tuple[Run, Run], top_k: int) -> Report:
-    """Return the numbers of failed queries by reason, with Wilson intervals, and the latency of both stages."""
+    """Return the numbers of failed queries by reason, with Wilson intervals, and the latency of both stages.
+
+    ``runs`` are the runs of the first and the second stage.
+    """
     failed_count = len(errors.failed)
     reasons = [_count_reason(reason, errors) for reason in REASONS]
     names = [str(run.path) for run in runs]
@@ -175,7 +179,10 @@ def stage_report(errors: StageErrors, runs: tuple[Run, Run], top_k: int) -> Repo
 
 
 def _count_reason(reason: str, errors: StageErrors) -> dict[str, Any]:
-    """Return the number of failed queries with a reason, and its shares with intervals. Without failures, None."""
+    """Return the number of failed queries with a reason, and its shares of the failed and of all queries.
+
+    Without failed queries, ``of_failed`` and its interval are None.
+    """
     count = sum(query.reason == reason for query in errors.failed)
     counts: dict[str, Any] = {"reason": reason, "queries": count, "intervals": {}}
     for share_name, total in (("of_failed", len(errors.failed)), ("of_queries", errors.queries)):
@@ -185,6 +192,7 @@ def _count_reason(reason: str, errors: StageErrors) -> dict[str, Any]:
 
 
 def _reason_table(reasons: Sequence[Mapping[str, Any]]) -> Table:
+    """Return a row for each result of :func:`_count_reason`."""
     columns = ["reason", "queries"]
     share_columns = []
     for share_name in ("of_failed", "of_queries"):
@@ -212,6 +220,7 @@ def _latency_of(run: Run) -> dict[str, Any] | None:
 
 
 def _latency_text(latency: Mapping[str, Any] | None) -> str:
+    """Return the latency as the end of a stage's line, "" if it is unknown."""
     if latency is None:
         return ""
     percentiles = ", ".join(f"{name} {latency[f'{name}_ms']:.1f} ms" for name in ("p50", "p95", "p99"))

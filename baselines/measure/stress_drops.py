@@ -43,7 +43,8 @@ def sort_runs(runs: Sequence[Run], release: Release, split: str) -> dict[str, Ru
     """Return the runs by the set of their queries: ``main`` for the run as asked, and stress-KIND in their order.
 
     A run belongs to the set that has most of the run's queries. Raises :class:`InputError` for a run of no such set,
-    two runs of a set, or if the run as asked, or every other run, is missing.
+    two runs of a set, or if the run as asked, or every other run, is missing. Also if the release has no perturbed
+    queries of the split.
     """
     ids_by_set: dict[str, set[str]] = {}
     for set_name in (AS_ASKED, *(f"{STRESS}{kind}" for kind in STRESS_KINDS)):
@@ -119,7 +120,10 @@ def compare_with_asked(
 
 
 def _pair_with_asked(set_name: str, table: pa.Table, asked: pa.Table, release: Release, split: str) -> StressRun:
-    """Look up the originals of a run's queries in the table of the run as asked."""
+    """Pair each query of a run on perturbed queries with its original in the run as asked.
+
+    ``set_name`` is the set of the perturbed queries. ``table`` and ``asked`` are the tables of the two runs.
+    """
     dataset_set = SETS[set_name]
     queries = release.table(dataset_set.queries, split)
     query_ids = queries["_id"].to_pylist()

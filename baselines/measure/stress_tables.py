@@ -90,14 +90,19 @@ def _align(rows: Sequence[Sequence[str]], left: int = 1) -> str:
 
 
 def _drop_cells(row: Mapping[str, Any], test: str) -> list[str]:
+    """Return the cells of a kind: ``_DROP_COLUMNS``, then the p-values of ``test`` and the detectable difference."""
     low, high = row["interval"]
     cells = [row["kind"], str(row["queries"]), format_percent(row["asked"]), format_percent(row["perturbed"])]
     mark = "*" if row["told_apart"] else " "
     cells += [_points(row["difference"]) + mark, f"{_points(low)} to {_points(high)}"]
+    # The questions that fell, stayed the same and rose. The perturbed questions are the first of the two systems.
     cells += [str(row[name]) for name in ("losses", "ties", "wins")]
     for p_value in (row[test]["p"], row[test]["corrected"]):
         cells.append("<0.0001" if p_value < _SMALLEST_P else f"{p_value:.4f}")
-    cells.append("-" if row["detectable"] is None else format_percent(min(row["detectable"], 1.0)))
+    detectable = "-"
+    if row["detectable"] is not None:
+        detectable = format_percent(min(row["detectable"], 1.0))  # no measure exceeds 100 percent
+    cells.append(detectable)
     return cells
 
 

@@ -145,10 +145,13 @@ def _block_limits(scores: Values) -> list[tuple[int, int]]:
 
 
 def expected_reciprocal_rank(blocks: Sequence[TiedBlock], depth: int) -> float:
-    """Return the expected reciprocal rank of the first positive, 0 below ``depth``."""
+    """Return the expected reciprocal rank of the first positive, 0 below ``depth``.
+
+    ``blocks`` are those of :func:`positive_blocks`.
+    """
     if not blocks:
         return 0.0
-    block = blocks[0]
+    block = blocks[0]  # always has the first positive
     terms = []
     # The probability that the block's first positive is its passage number ``position``.
     probability = block.positives / block.size
@@ -157,15 +160,19 @@ def expected_reciprocal_rank(blocks: Sequence[TiedBlock], depth: int) -> float:
         remaining_size = block.size - position
         if remaining_size == 0:
             break
+        # From C(n - j, r - 1) / C(n, r) for position j to the same for j + 1: the factor is (n - j - r + 1) / (n - j).
         probability *= max(remaining_size - block.positives + 1, 0) / remaining_size
     return math.fsum(terms)
 
 
 def expected_success(blocks: Sequence[TiedBlock], depth: int) -> float:
-    """Return the probability of a positive in the first ``depth`` ranks."""
+    """Return the probability of a positive in the first ``depth`` ranks.
+
+    ``blocks`` are those of :func:`positive_blocks`.
+    """
     if not blocks:
         return 0.0
-    block = blocks[0]
+    block = blocks[0]  # always has the first positive
     negative_count = block.size - block.positives
     all_negative = 1.0  # the probability that the block's first passages are all negative
     for position in range(block.within(depth)):

@@ -73,10 +73,14 @@ def _divergence_error(step: int, problem: str) -> InputError:
 
 
 class TrainingMonitor(TrainerCallback):
-    """Show progress, measure the time across resumes, evaluate on the dev sample, and write manifests of states."""
+    """Show progress, measure the time across resumes, evaluate on the dev sample, and write manifests of states.
+
+    ``evaluate`` returns the model's scores by name, or is None without a dev sample. ``evaluations``: how often the
+    model is evaluated in the whole training.
+    """
 
     def __init__(self, trainer: Any, evaluate: Evaluate | None, evaluations: int) -> None:
-        self.seconds = 0.0
+        self.seconds = 0.0  # of training before the state that is resumed
         self._trainer = trainer
         self._evaluate = evaluate
         self._steps = len(trainer.batches)
@@ -123,7 +127,7 @@ class TrainingMonitor(TrainerCallback):
         self._bar.close()
 
     def elapsed(self) -> float:
-        """Seconds of training so far."""
+        """Seconds of training so far, with the time before the state that is resumed."""
         return self.seconds + time.monotonic() - self._started
 
 
@@ -232,7 +236,10 @@ _ADAM = {"optim": "adamw_torch_fused", "adam_beta1": 0.9, "adam_beta2": 0.999, "
 
 
 def training_arguments(recipe: Recipe, states: Path, batches: TrainingBatches, device: str) -> dict[str, Any]:
-    """Return the arguments that all three trainers share. ``states``: folder of states and TensorBoard's logs."""
+    """Return the arguments that all three trainers share. ``states``: folder of states and TensorBoard's logs.
+
+    The environment variables of TensorBoard and of the tokenizers are set, too.
+    """
     train = recipe.train
     on_gpu = device.startswith("cuda")
     os.environ["TENSORBOARD_LOGGING_DIR"] = str(states / "tensorboard")
@@ -242,6 +249,9 @@ def training_arguments(recipe: Recipe, states: Path, batches: TrainingBatches, d
         loader_processes = train.workers
         # The tokenizer's threads hang in forked loader processes.
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    backend = None  # of the communication between processes
+    if batches.world > 1:
+        backend = "nccl" if on_gpu else "gloo"
     return {
         "output_dir": str(states),
         "num_train_epochs": 1,
@@ -258,7 +268,7 @@ def training_arguments(recipe: Recipe, states: Path, batches: TrainingBatches, d
         "tf32": True if on_gpu and torch.cuda.get_device_capability()[0] >= 8 else None,
         "dataloader_num_workers": loader_processes,
         "dataloader_drop_last": True,
-        "ddp_backend": None if batches.world == 1 else "nccl" if on_gpu else "gloo",
+        "ddp_backend": backend,
         "ddp_find_unused_parameters": False,
         "logging_strategy": "steps",
         "logging_steps": max(1, round(len(batches) / train.logs)),
@@ -267,17 +277,21 @@ def training_arguments(recipe: Recipe, states: Path, batches: TrainingBatches, d
         "save_strategy": "steps" if train.saves else "no",
         "save_steps": max(1, round(len(batches) / max(1, train.saves))),
         "save_total_limit": 2,
-        "eval_strategy": "no",  # Monitor evaluates
+        "eval_strategy": "no",  # TrainingMonitor evaluates
         "report_to": train.loggers(),
-        "run_name": states.stem,
+        "run_name": states.stem,  # the name of the checkpoint, without ".training"
         "disable_tqdm": True,
         "remove_unused_columns": False,
     }
 
 
 def tokens_per_pass(recipe: Recipe, device: torch.device) -> int:
-    """Resolve ``train.mini_batch_tokens`` for a device. 0 means no limit."""
-    return recipe.train.mini_batch_tokens or (TOKENS_ON_GPU if device.type == "cuda" else 0)
+    """Return the largest number of tokens in one pass (0: no limit) by ``train.mini_batch_tokens`` and the device.
+
+    If the recipe has 0, a GPU has the limit :data:`TOKENS_ON_GPU`, and a CPU has none.
+    """
+    default_limit = TOKENS_ON_GPU if device.type == "cuda" else 0
+    return recipe.train.mini_batch_tokens or default_limit
 
 
 def dual_trainer(
@@ -289,7 +303,7 @@ def dual_trainer(
     A.2). The loss does not depend on the number of processes. Gradients are cached, so that a batch of any size needs
     only the memory of one mini-batch. A static model needs little memory and reads the batch at once.
 
-    ``options``: the result of :func:`training_arguments`.
+    ``rows``: the rows that ``batches`` orders. ``options``: the result of :func:`training_arguments`.
     """
     from sentence_transformers.util import dot_score
 
@@ -310,6 +324,7 @@ def dual_trainer(
     elif is_static(model):
         loss = MultipleNegativesRankingLoss(model, **loss_options)
     elif pass_tokens:
+        # Only the number of tokens limits a mini-batch, because no mini-batch has more rows than the batch.
         loss = CachedMultipleNegativesRankingLoss(
             model, mini_batch_size=recipe.train.batch, mini_batch_num_tokens=pass_tokens, **loss_options
         )
@@ -323,7 +338,7 @@ def dual_trainer(
     training_options = {**options, "ddp_find_unused_parameters": has_two_towers}
     args = SentenceTransformerTrainingArguments(**training_options, router_mapping=routes, prompts=prompts)
     trainer = _make_trainer(_DualTrainer, batches, model=model, args=args, train_dataset=rows, loss=loss)
-    # This function gives the same tokens faster.
+    # This function gives the same tokens as the library's function, but faster.
     trainer.data_collator.preprocess_fn = functools.partial(preprocess, model)
     # The distillation's losses compute the batch at once, in any order.
     if pass_tokens and not is_static(model) and not recipe.distil:
@@ -349,7 +364,10 @@ def distillation_loss(recipe: Recipe, model: SentenceTransformer) -> Any:
 
 
 def _longest_first(collator: Any, rows: list[dict[str, Any]]) -> Any:
-    """Collate a batch with the longest positives first, so that mini-batches limited by tokens have little padding."""
+    """Call the library's collator with the longest positives first.
+
+    Mini-batches that are limited by tokens then have little padding. Lengths are in characters.
+    """
     return collator(sorted(rows, key=lambda row: -len(row["positive"])))
 
 
@@ -358,8 +376,8 @@ def cross_trainer(
 ) -> Any:
     """Create the cross-encoder's trainer over (query, passage) pairs, padded batch by batch.
 
-    The head is in fp32 even with bf16, so that different logits do not round to the same number. ``options``: the
-    result of :func:`training_arguments`.
+    The head is in fp32 even with bf16, so that different logits do not round to the same number. ``rows``: the rows
+    that ``batches`` orders. ``options``: the result of :func:`training_arguments`.
     """
     widen_heads(model)
     args = CrossEncoderTrainingArguments(**options)
@@ -372,7 +390,7 @@ def cross_trainer(
 
 
 def mask_trainer(
-    recipe: Recipe, model: Any, tokenizer: Any, rows: Any, batches: TrainingBatches, options: dict[str, Any]
+    recipe: Recipe, model: Any, tokenizer: Any, batches: TrainingBatches, options: dict[str, Any]
 ) -> Any:
     """Create the trainer of a masked language model. ``options``: the result of :func:`training_arguments`."""
     return _make_trainer(
@@ -380,19 +398,23 @@ def mask_trainer(
         batches,
         model=model,
         args=TrainingArguments(**options),
-        train_dataset=rows,
+        train_dataset=batches.rows,
         data_collator=functools.partial(_mask_tokens, recipe, tokenizer),
         processing_class=tokenizer,
     )
 
 
 def _make_trainer(trainer_class: type, batches: TrainingBatches, args: TrainingArguments, **options: Any) -> Any:
+    """Create a trainer with this project's batches and callbacks, on one device.
+
+    ``options``: further arguments of ``trainer_class``, which has the mixin :class:`_SeededBatches`.
+    """
     if args.n_gpu > 1:
         log.warning("%d GPUs are visible; training on %s only; use torchrun for all GPUs", args.n_gpu, args.device)
         args._n_gpu = 1  # otherwise transformers uses nn.DataParallel, which breaks cached losses
     trainer = trainer_class(args=args, **options)
     trainer.batches = batches
-    trainer.remove_callback(transformers.PrinterCallback)
+    trainer.remove_callback(transformers.PrinterCallback)  # prints every entry of the log
     trainer.add_callback(FiniteWeights)
     return trainer
 
@@ -471,7 +493,7 @@ def _mask_tokens(recipe: Recipe, tokenizer: Any, rows: list[dict[str, Any]]) -> 
     is_special = batch["special_tokens_mask"].bool()
     # A large prime keeps the seeds of two trainings apart: their visits would have to differ by a million.
     visit_seed = recipe.train.seed * 1_000_003 + rows[0]["visit"]
-    generator = torch.Generator().manual_seed(visit_seed % (1 << 62))
+    generator = torch.Generator().manual_seed(visit_seed % (1 << 62))  # torch's seeds have 64 bits
     is_selected = (torch.rand(token_ids.shape, generator=generator) < recipe.train.mask) & ~is_special
     treatment = torch.rand(token_ids.shape, generator=generator)
     random_ids = torch.randint(len(tokenizer), token_ids.shape, generator=generator)
@@ -486,10 +508,11 @@ def _mask_tokens(recipe: Recipe, tokenizer: Any, rows: list[dict[str, Any]]) -> 
 def process_group(rank: int, world: int, device: str) -> Iterator[None]:
     """Open a process group for the block, and close it after all processes have finished.
 
-    The processes wait for each other at the end. Otherwise a library's threads could abort a process that returns
-    early, and torchrun would then end the first process while it writes the checkpoint. The block must leave no
-    reference to a model or a trainer, because models and trainers refer to the group. If another process fails, this
-    process ends with exit code 1, and the failed process reports the error.
+    ``rank`` is the number of this process among the ``world`` processes, from 0. The processes wait for each other at
+    the end. Otherwise a library's threads could abort a process that returns early, and torchrun would then end the
+    first process while it writes the checkpoint. The block must leave no reference to a model or a trainer, because
+    models and trainers refer to the group. If another process fails, this process ends with exit code 1, and the failed
+    process reports the error.
     """
     if rank and threading.current_thread() is threading.main_thread():
         # SIGTERM must end this process at once: a Python handler would wait for the end of a collective operation.

@@ -157,7 +157,7 @@ _RowsRead = tuple[Any, dict[str, int], Any]
 
 
 def _read_question_pairs(job: TrainingJob) -> _RowsRead:
-    """Read labelled pairs of questions."""
+    """Read labelled pairs of questions. The first process also gets the dev pairs as the dev sample."""
     from baselines.train import matching_pairs
     from baselines.train.training_rows import QuestionRows
 
@@ -209,7 +209,11 @@ def _read_release_rows(job: TrainingJob, release: Release, passages: CachedPassa
 def _train_model(
     job: TrainingJob, data: TrainingData, device: str, work_folder: Path | None
 ) -> Mapping[str, Any] | None:
-    """Train in this process, from the last intact state if there is one. Only the first process has ``work_folder``."""
+    """Train in this process, from the last intact state if there is one.
+
+    Only the first process has ``work_folder``. It writes the checkpoint, and returns the content of ``training.json``.
+    Other processes return None.
+    """
     from transformers import set_seed
 
     from baselines.train.trainers import TrainingMonitor
@@ -249,7 +253,10 @@ def _train_model(
 
 
 def make_trainer(job: TrainingJob, start: str, batches: TrainingBatches, states_folder: Path, device: str) -> Any:
-    """Create the library's trainer for the recipe's kind of model, with the model to train."""
+    """Create the library's trainer for the recipe's kind of model, with the model to train.
+
+    ``start``: the starting checkpoint, a directory or a name on the hub.
+    """
     from baselines.retrieve.devices import compile_transformers
     from baselines.train import trained_models, trainers
 
@@ -257,7 +264,7 @@ def make_trainer(job: TrainingJob, start: str, batches: TrainingBatches, states_
     options = trainers.training_arguments(recipe, states_folder, batches, device)
     if recipe.model.kind == "mlm":
         language_model, tokenizer = trained_models.masked_language_model(recipe, start, job.commit)
-        trainer = trainers.mask_trainer(recipe, language_model, tokenizer, batches.rows, batches, options)
+        trainer = trainers.mask_trainer(recipe, language_model, tokenizer, batches, options)
     elif recipe.model.kind == "dual":
         dual_encoder = trained_models.dual_encoder(recipe, start, device, job.commit)
         trainer = trainers.dual_trainer(recipe, dual_encoder, batches.rows, batches, options)
@@ -316,7 +323,10 @@ def training_record(job: TrainingJob, trainer: Any, counts: dict[str, int], seco
 def write_checkpoint(
     out: Path, work_folder: Path, trainer: Any, recipe: dict[str, Any], training: dict[str, Any]
 ) -> None:
-    """Write the checkpoint to the folder ``work_folder`` beside ``out``, then move ``work_folder`` to ``out``."""
+    """Write the checkpoint to the folder ``work_folder`` beside ``out``, then move ``work_folder`` to ``out``.
+
+    ``recipe`` and ``training``: the contents of ``recipe.json`` and ``training.json``.
+    """
     from baselines.hub.model_card import finish_checkpoint
 
     _reset_lengths(trainer)
@@ -340,7 +350,7 @@ def write_checkpoint(
 
 
 def _draw_losses(work_folder: Path, title: str) -> None:
-    """Draw the losses and the first of the dev scores. Raises :class:`ImportError` without matplotlib."""
+    """Draw the losses and the first dev measure in loss.png. Raises :class:`ImportError` without matplotlib."""
     from matplotlib.figure import Figure
 
     from baselines.hub.training_curve import draw_curve, read_training_curve

@@ -120,6 +120,7 @@ class TrainingJob:
         self.out = check_output(out, "a checkpoint", TRAINING)
         if self.start.startswith(FROM_RECIPE):
             self.start = str(self._checkpoint_of_recipe(beside=out))
+        # If the recipe leaves out the tuning questions, its starting checkpoint must have left them out, too.
         left_out(Path(self.start), need=bool(recipe.data.leave_out))
         input_files = list(self.negatives)
         input_files += self.machine_labels
@@ -250,7 +251,10 @@ class TrainingJob:
             return VerbInput(f"the model {self.start}", {"commit": UNKNOWN}, error)
 
     def _data_hashes(self) -> dict[str, str]:
-        """Return the fingerprint of each split that the training reads, or the SHA-256 of each file of pairs."""
+        """Return a hash of each part of the data by its name.
+
+        A part is a split of the release that the model learns from, or a file of pairs for training or evaluation.
+        """
         hashes = {}
         if self.release is not None:
             for config, split in self._used_splits():
@@ -264,7 +268,7 @@ class TrainingJob:
         return hashes
 
     def _used_splits(self) -> list[tuple[str, str]]:
-        """Return the (config, split) pairs of the release that the training reads."""
+        """Return the (config, split) pairs of the release that the model learns from, without the dev sample's."""
         data = self.recipe.data
         configs = set_of(data.set)
         # A masked language model only learns from passages.

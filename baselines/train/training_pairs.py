@@ -51,12 +51,13 @@ class PairRows:
 def read_positives(
     release: Release, set_name: str, split: str, passages: CachedPassages, *, with_similar: bool = False
 ) -> tuple[dict[str, str], dict[str, list[int]]]:
-    """Return the query texts of a split and the rows of the positive passages, by query id.
+    """Return the query texts of a split by query id, and the rows of their positive passages by query id.
 
     Queries without a positive are skipped. ``with_similar``: also return the training questions that were removed as
     similar to dev or test questions (Section 2.3).
 
-    Raises :class:`InputError` if the release lacks the split, or the collection lacks a judged passage.
+    Raises :class:`InputError` if the release lacks the split, the collection lacks a positive passage, or no query has
+    a positive.
     """
     configs = set_of(set_name)
     for config in (configs.queries, configs.qrels):
@@ -78,24 +79,25 @@ def read_positives(
 
 
 def _look_up_rows(
-    ids_by_query: Mapping[str, list[str]], passages: CachedPassages, path: Path, lines: Mapping[str, int] | None = None
+    ids_by_key: Mapping[str, list[str]], passages: CachedPassages, path: Path, lines: Mapping[str, int] | None = None
 ) -> dict[str, list[int]]:
-    """Look up the rows of all passages at once, and return them by the keys of ``ids_by_query``.
+    """Look up the rows of all passages at once, and return them by the keys of ``ids_by_key``.
 
-    The keys are query ids or lines. ``lines``: the line number of each key in ``path``.
+    A key is the id of a query, or a line number as text. ``path`` is the file or release that has the ids, and
+    ``lines`` has the number of each key's line in this file, for the error.
 
     Raises :class:`InputError` if the collection lacks a passage.
     """
-    all_ids = [passage_id for passage_ids in ids_by_query.values() for passage_id in passage_ids]
+    all_ids = [passage_id for passage_ids in ids_by_key.values() for passage_id in passage_ids]
     all_rows = passages.rows(all_ids)
     if (all_rows < 0).any():
-        for query_id, passage_ids in ids_by_query.items():
-            passages.expect(passage_ids, path, (lines or {}).get(query_id))
+        for key, passage_ids in ids_by_key.items():
+            passages.expect(passage_ids, path, (lines or {}).get(key))
     remaining_rows = iter(all_rows.tolist())
-    rows_by_query = {}
-    for query_id, passage_ids in ids_by_query.items():
-        rows_by_query[query_id] = list(itertools.islice(remaining_rows, len(passage_ids)))
-    return rows_by_query
+    rows_by_key = {}
+    for key, passage_ids in ids_by_key.items():
+        rows_by_key[key] = list(itertools.islice(remaining_rows, len(passage_ids)))
+    return rows_by_key
 
 
 def read_pairs(
@@ -112,7 +114,8 @@ def read_pairs(
     ``negative_files``: files that `mine` wrote. A file may cover only some queries. Without files, the negatives come
     from the release or are random (``data.negatives``). A query's negatives of several files or lines are joined, and
     the recipe's seed shuffles them. The query's positives take negatives from this list in turn, and from its start
-    again when the list ends. If a query has too few negatives for one positive, random passages are added.
+    again when the list ends. If a query has too few negatives for one positive, random passages are added. With
+    ``data.leave_out``, the tuning questions are skipped.
 
     ``label_files``: files of a machine's labels, which add positives and questions (:func:`add_machine_labels`).
     ``teacher``: the run whose scores a distillation learns. Then only passages of the run are used, without random ones
@@ -203,7 +206,8 @@ def _add_random_passages(
 ) -> int:
     """Fill up a list of negatives with random passages of the collection. Return the number of added passages.
 
-    The list stays too short if the collection has no further passages.
+    The list, which is changed in place, stays too short if the collection of ``passage_count`` passages has no further
+    passages.
     """
     added_count = 0
     while len(negatives) < wanted_count and len({*positive_rows, *negatives}) < passage_count:
@@ -240,7 +244,8 @@ def release_negatives(
 ) -> dict[str, list[int]]:
     """Return the rows of the negatives by query id, from the column ``negative_passages`` of the joined config.
 
-    These negatives come from the official dual.train.tsv and cross.train.tsv, without repetitions for a query. Raises
+    ``positive_rows``: rows of the positives by query id. Other queries and these positives are skipped. The negatives
+    come from the official dual.train.tsv and cross.train.tsv, without repetitions for a query. Raises
     :class:`InputError` if the release has no negatives, or if a negative is not in the collection.
     """
     config = SETS[base_set(set_name)].joined[split]
@@ -282,9 +287,10 @@ def add_machine_labels(
 ) -> int:
     """Add the positives, questions and negatives of a file of a machine's labels. Return the number of new positives.
 
-    A line without a text belongs to a training question, and is skipped if the training does not read that question.
-    ``tested_texts``: dev and test questions, as :func:`comparable_text` returns them. Raises :class:`InputError` for
-    these questions, a question with another text in the release, a wrong line, or a passage that the collection lacks.
+    They are added to ``query_texts``, ``positive_rows`` and ``hard_negatives`` (all by query id). A line without a text
+    belongs to a training question, and is skipped if the training does not read that question. ``tested_texts``: dev
+    and test questions, as :func:`comparable_text` returns them. Raises :class:`InputError` for these questions, a
+    question with another text in the release, a wrong line, or a passage that the collection lacks.
     """
     added_count = 0
     for labels in read_machine_labels(path):
@@ -311,7 +317,10 @@ def add_machine_labels(
 
 
 def _tested_texts(release: Release, set_name: str) -> set[str]:
-    """Return the comparable texts of the dev and test questions of a set."""
+    """Return the texts of the dev and test questions of a set, as :func:`comparable_text` returns them.
+
+    A split that the release lacks has no texts.
+    """
     query_config = SETS[base_set(set_name)].queries
     texts = set()
     for split in ("dev", "test"):
@@ -359,8 +368,8 @@ def pair_with_scores(
 
     ``hard_negatives``: the rows of the negatives by query id. None: the first ``distil.top_k`` passages of the run. The
     recipe's seed shuffles a query's negatives, and its positives take negatives from this list in turn. Pairs with an
-    unscored positive or with too few scored negatives are skipped, with a warning. Raises :class:`InputError` if no
-    pair is left.
+    unscored positive or with too few scored negatives are skipped, with a warning that names the run's ``path``. Raises
+    :class:`InputError` if no pair is left.
     """
     assert recipe.distil is not None
     negatives_each = recipe.data.negatives_per_positive

@@ -138,6 +138,7 @@ class TrainingBatches(Sampler[list[int]]):
     """The batches of one process for the whole training. The order of the batches depends only on the seed.
 
     An epoch is a random order of the rows, cut into batches of ``batch`` rows. An incomplete last batch is skipped.
+    ``max_steps`` limits the number of batches (0: no limit).
     In a dual-encoder's batch, no two rows may share a query or a passage (:meth:`DualRows.distinct_values`). A row that
     would break this rule waits for the next batch. If no other rows remain, the rule is broken. The official code lacks
     this rule. Most of the official batches contain a query twice (512 of 889,580 rows, for 86,395 queries).
@@ -154,9 +155,11 @@ class TrainingBatches(Sampler[list[int]]):
         self.world = world
         self._seed = seed
         self._rank = rank
+        # Rows per step over all processes: a multiple of ``world``, so that all processes get equal shares.
         self.batch = min(batch, len(rows)) // world * world
         if not self.batch:
             raise InputError(f"{len(rows)} training rows, in batches of {batch}, are too few for {world} processes")
+        # Rows per step of this process. The trainers read the names batch_size and drop_last.
         self.batch_size = self.batch // world
         self.drop_last = True
         self.steps_per_epoch = len(rows) // self.batch
@@ -174,7 +177,7 @@ class TrainingBatches(Sampler[list[int]]):
             yield [epoch_start + row for row in batch[share_start : share_start + self.batch_size]]
 
     def _batches_of_all_processes(self) -> Iterator[list[int]]:
-        """Yield the whole batches of endless epochs."""
+        """Yield whole batches, as lists of rows, of one epoch after the other without an end."""
         for epoch in itertools.count():
             order = np.random.default_rng([self._seed, epoch]).permutation(len(self.rows))
             if isinstance(self.rows, RowsOfDistinctValues):
@@ -188,7 +191,7 @@ class TrainingBatches(Sampler[list[int]]):
 def _cut_apart(
     order: list[int], batch_size: int, shared_values: Callable[[int], Collection[int]]
 ) -> Iterator[list[int]]:
-    """Cut the order into batches. Rows whose ``shared_values`` overlap go to different batches.
+    """Cut a list of rows into batches. Rows whose ``shared_values`` overlap go to different batches, if possible.
 
     A row that does not fit into a batch waits at the head of the line for the next batch::
 

@@ -63,9 +63,10 @@ def index(folder: str = "docs/verbs") -> str:
 def index_page() -> str:
     """Return docs/verbs.md, the list of verbs on the documentation site."""
     introduction = (
-        "A verb is called as `python -m builders release` or `dureader-retrieval release`, and `--help` prints its page.\n"
-        "`add`, `annotate` and `errors` have steps (`dureader-retrieval add stress`). Each verb, or each of its steps, is\n"
-        "also a Python function with the same options: [baselines](api/baselines.md), [builders](api/builders.md).\n"
+        "A verb is called as `python -m builders release` or `dureader-retrieval release`. `--help` prints its page.\n"
+        "`add`, `annotate` and `errors` have steps (`dureader-retrieval add stress`). Each verb, or each of its\n"
+        "steps, is also a Python function with the same options: [baselines](api/baselines.md) and\n"
+        "[builders](api/builders.md).\n"
     )
     return f"# Verbs\n\n{introduction}\n{index('verbs')}"
 

@@ -119,7 +119,7 @@ def test_fifty_threads_get_the_answers_that_one_gets(searcher: PageSearcher) -> 
     for number in range(10):
         texts += [f"{text} {number}" for _, text in searcher.questions[:5]]
     alone = list(map(searcher.page, texts))
-    searcher._answer.cache_clear()
+    searcher._cached_columns.cache_clear()
     with ThreadPoolExecutor(50) as pool:
         assert list(pool.map(searcher.page, texts)) == alone
 

@@ -389,9 +389,7 @@ def cross_trainer(
     return trainer
 
 
-def mask_trainer(
-    recipe: Recipe, model: Any, tokenizer: Any, batches: TrainingBatches, options: dict[str, Any]
-) -> Any:
+def mask_trainer(recipe: Recipe, model: Any, tokenizer: Any, batches: TrainingBatches, options: dict[str, Any]) -> Any:
     """Create the trainer of a masked language model. ``options``: the result of :func:`training_arguments`."""
     return _make_trainer(
         _MaskTrainer,

@@ -149,11 +149,11 @@ def measure_duplicates(
 ) -> tuple[dict[str, Any], dict[str, list[float]]]:
     """Measure one run, counting near-duplicates as one passage. Returns (figures, values by query).
 
-    The figures are ``way``, ``repeated@10`` and ``repeated@50`` (mean share of the top 10 or 50 that repeat a higher
-    passage), ``repeated_queries`` (share of queries with a repetition in the top 10), and ``official`` and
-    ``ir_measures`` (means of the measures). Numbers are ``copies`` (unjudged near-duplicates of positives in the lists),
-    ``contradicted`` (near-duplicates with different labels) and ``positives`` (distinct positives). The values by query
-    have the names ``fair RR@10`` and so on.
+    The figures are ``way``, ``repeated@10`` and ``repeated@50`` (mean share of the top 10 or 50 that repeat a
+    higher passage), ``repeated_queries`` (share of queries with a repetition in the top 10), and ``official`` and
+    ``ir_measures`` (means of the measures). Numbers are ``copies`` (unjudged near-duplicates of positives in the
+    lists), ``contradicted`` (near-duplicates with different labels) and ``positives`` (distinct positives). The
+    values by query have the names ``fair RR@10`` and so on.
     """
     rankings = run.rankings
     lists, reference = replace_by_leaders(rankings, qrels, copies, way)

@@ -82,9 +82,10 @@ class WorkerPool(ProcessPoolExecutor):
         try:
             return super().submit(function, *arguments, **options)
         # Python 3.11 was just closing the pool, because a worker was killed. The start of another worker then finds a
-        # closed pipe (OSError), or a pipe's number twice (ValueError).
+        # closed pipe (OSError), or a pipe's number twice (ValueError). The pool has marked itself as broken before it
+        # closed the pipe. The killed worker's exit code is not always known yet.
         except (OSError, ValueError):
-            if self._worker_context.ended_workers():
+            if self._broken:
                 raise BrokenProcessPool from None
             raise
 

@@ -28,18 +28,17 @@ from baselines.measure.answering_passages import (
 )
 from baselines.measure.confidence import (
     NAUC_FUNCTIONS,
-    Rows,
     auroc,
     auroc_interval,
     nauc,
     nauc_confidences,
-    resampled_interval,
+    nauc_interval,
     try_threshold,
 )
 from baselines.measure.groups import percent_with_interval
 from baselines.measure.measures import LIST_DEPTH, Values, per_query, reciprocal_ranks_by_query
 from baselines.measure.qrels import Qrels
-from baselines.measure.significance import Interval, wilson
+from baselines.measure.significance import wilson
 from builders.core.errors import InputError, log
 from builders.core.files import atomic_text
 from builders.core.results import Report, Table
@@ -304,9 +303,10 @@ def _measure_nauc(run: Run, qrels: Qrels, seed: int) -> dict[str, Any]:
     figures = {}
     for measure_name in _NAUC_MEASURES:
         for column, function_name in enumerate(NAUC_FUNCTIONS):
-            value, interval = _nauc_with_interval(confidences[:, column], values_by_measure[measure_name], seed)
+            values = values_by_measure[measure_name]
+            interval = nauc_interval(confidences[:, column], values, seed)
             figures[f"nauc_{measure_name}_{function_name}"] = {
-                "value": value,
+                "value": nauc(confidences[:, column], values),
                 "interval": None if interval is None else list(interval),
             }
     return figures
@@ -315,15 +315,6 @@ def _measure_nauc(run: Run, qrels: Qrels, seed: int) -> dict[str, Any]:
 def _nauc_confidences_of(run: Run, query_id: str) -> tuple[float, float, float]:
     scores = np.array([score for _, score in unique_hits(run, query_id)], np.float64)
     return nauc_confidences(scores)
-
-
-def _nauc_with_interval(confidences: Values, values: Values, seed: int) -> tuple[float | None, Interval | None]:
-    """Return nAUC and its bootstrap interval over questions. Both are None if all values of the measure are equal."""
-
-    def nauc_of_rows(rows: Rows) -> float | None:
-        return nauc(confidences[rows], values[rows])
-
-    return nauc(confidences, values), resampled_interval(nauc_of_rows, len(values), seed)
 
 
 def no_answer_report(results: Sequence[Mapping[str, Any]], qrels: Qrels, *, has_answers: bool) -> Report:

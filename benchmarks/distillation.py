@@ -14,7 +14,7 @@ that the steps work.
 
 Examples:
 
-  python benchmarks/distillation.py --release build/cmrc --start intfloat/multilingual-e5-small \\
+  python benchmarks/distillation.py --release build/cmrc --start intfloat/multilingual-e5-small --dtype bf16 \\
     --work build/distillation --out build/distillation/figures
   python benchmarks/distillation.py --small --work build/small --out build/small/figures
 """
@@ -57,6 +57,7 @@ class Study:
         work: folder of runs, negatives and checkpoints.
         steps: steps of each dual-encoder.
         cross_encoder_steps: steps of the cross-encoder that denoises.
+        dtype: precision in which models score and search, as of `run --dtype`. Training has fp32.
     """
 
     release: Path
@@ -64,6 +65,7 @@ class Study:
     work: Path
     steps: int
     cross_encoder_steps: int
+    dtype: str
 
 
 def dual_encoder_values(study: Study) -> list[str]:
@@ -149,6 +151,7 @@ def train_and_search(study: Study) -> tuple[dict[str, Path], dict[str, Any]]:
         denoise=True,
         max_length=PAIR_TOKENS,
         device="cpu",
+        dtype=study.dtype,
         out=denoised_negatives,
     )
     train("denoised", "de-bm25-neg", negatives=[denoised_negatives], set=values, out=work / "denoised")
@@ -158,7 +161,15 @@ def train_and_search(study: Study) -> tuple[dict[str, Path], dict[str, Any]]:
     models = {"start": study.start, **{name: str(work / name) for name in ("plain", "distilled", "denoised")}}
     for name, model in models.items():
         runs[name] = work / f"{name}.dev.run.gz"
-        step(f"search {name}", run_model, model=model, max_length=PASSAGE_TOKENS, device="cpu", out=runs[name])
+        step(
+            f"search {name}",
+            run_model,
+            model=model,
+            max_length=PASSAGE_TOKENS,
+            device="cpu",
+            dtype=study.dtype,
+            out=runs[name],
+        )
     return runs, {"seconds": seconds_by_step, "denoising": denoising.counts()}
 
 
@@ -172,7 +183,7 @@ def small_study(work: Path) -> Study:
     build_release([ROOT / "builders" / "sample"], out=release)
     if not start.exists():
         write_dual(start)
-    return Study(release, str(start), work, steps=2, cross_encoder_steps=2)
+    return Study(release, str(start), work, steps=2, cross_encoder_steps=2, dtype="fp32")
 
 
 def read_options(words: Sequence[str] | None = None) -> argparse.Namespace:
@@ -180,7 +191,10 @@ def read_options(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--release", type=Path, metavar="DIR", help="release with train and dev questions")
     parser.add_argument("--start", metavar="M", help="starting weights of all models: folder or hub name")
     parser.add_argument("--steps", type=int, default=40, help="steps of each dual-encoder (default: 40)")
-    parser.add_argument("--cross-encoder-steps", type=int, default=60, help="steps of the cross-encoder (default: 60)")
+    parser.add_argument(
+        "--cross-encoder-steps", type=int, default=200, help="steps of the cross-encoder (default: 200)"
+    )
+    parser.add_argument("--dtype", default="fp32", help="precision of scoring and searching (default: fp32)")
     parser.add_argument("--work", type=Path, required=True, metavar="DIR", help="folder of all files")
     parser.add_argument("--out", type=Path, required=True, metavar="PREFIX", help="PREFIX.json and .md are written")
     parser.add_argument("--small", action="store_true", help="a tiny model on the embedded sample")
@@ -194,7 +208,14 @@ def main() -> None:
     if options.small:
         study = small_study(options.work)
     elif options.release and options.start:
-        study = Study(options.release, options.start, options.work, options.steps, options.cross_encoder_steps)
+        study = Study(
+            release=options.release,
+            start=options.start,
+            work=options.work,
+            steps=options.steps,
+            cross_encoder_steps=options.cross_encoder_steps,
+            dtype=options.dtype,
+        )
     else:
         sys.exit("expected --release DIR and --start M, or --small")
     facts = machine("torch", "sentence-transformers")

@@ -93,13 +93,43 @@ _SLOW = (
 )
 
 
+# Tests with many cases, of which `make test` runs only these. Each case builds a release or calls a whole command.
+_QUICK_CASES = {
+    "test_again.py::test_a_damaged_output_is_made_again": ("bm25", "official"),
+    "test_again.py::test_again_repeats_the_work": ("bm25", "official"),
+    "test_again.py::test_another_input_is_named_and_read": ("bm25", "encode", "official"),
+    "test_again.py::test_another_option_is_named_and_obeyed": ("bm25", "mine", "official"),
+    "test_again.py::test_local_paths_make_no_difference": ("bm25", "official"),
+    "test_check.py::test_each_fault_is_found_and_nothing_else": (
+        "a passage that is judged is missing",
+        "a query that is duplicated and another",
+        "a text twice",
+        "an id that is no MD5",
+        "separators, tabs and line ends, which are text",
+    ),
+    "test_examples.py::test_pinyin": (),
+    "test_train.py::test_a_checkpoint_says_what_it_is": (),
+    "test_verbs_both_ways.py::test_a_run_in_memory_has_the_hits_of_the_file": ("bm25", "fuse"),
+    "test_verbs_both_ways.py::test_objects_stand_for_paths": ("evaluate", "fuse"),
+    "test_verbs_both_ways.py::test_runs_in_memory_are_accepted": ("evaluate", "fuse"),
+}
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the slow tests, and let the files of ``_LONG`` start first."""
     for item in items:
-        if f"{item.path.name}::{item.name}".startswith(_SLOW):
+        if _is_slow(f"{item.path.name}::{item.name}"):
             item.add_marker(pytest.mark.slow)
     start_order = {name: position for position, name in enumerate(_LONG)}
     items.sort(key=lambda item: start_order.get(item.path.stem, len(start_order)))
+
+
+def _is_slow(name: str) -> bool:
+    """Return True if only `make test-slow` runs a test. ``name`` is ``FILE::TEST`` or ``FILE::TEST[CASE]``."""
+    if name.startswith(_SLOW):
+        return True
+    test, _, case = name.removesuffix("]").partition("[")
+    return test in _QUICK_CASES and case not in _QUICK_CASES[test]
 
 
 def pytest_xdist_auto_num_workers() -> int:

@@ -64,9 +64,7 @@ def exclusive_loading() -> Iterator[None]:
                 enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
-def expect_weights(
-    problem: str, model: torch.nn.Module, may_lack: Callable[[PreTrainedModel, str], bool] = lambda *_: True
-) -> None:
+def expect_weights(problem: str, model: torch.nn.Module, may_lack: Callable[[PreTrainedModel, str], bool]) -> None:
     """Raise :class:`InputError` if the files of a loaded model on the CPU lack weights.
 
     The libraries would only log a missing weight, and use random numbers.

@@ -137,4 +137,5 @@ class OpenDense(DenseRetriever):
         return model.eval()
 
     def encoder(self, device: str, task: str) -> TextEncoder:
+        """Return the encoder for a task (query or document). The user's model stays on its own device."""
         return TextEncoder(self.open_model(), task, self.batch_tokens)

@@ -183,8 +183,8 @@ class EncoderSide:
     ) -> Iterator[tuple[npt.NDArray[np.int64], Result]]:
         """For every batch of texts, yield (indices of the texts, result of ``compute_batch`` for the texts' tokens).
 
-        ``compute_batch`` gets the result of ``model.preprocess``, with tensors on the device. The bar of the running task
-        (:func:`.shares.report_share`) moves with every batch. A GPU may still compute the last of these batches.
+        ``compute_batch`` gets the result of ``model.preprocess``, with tensors on the device. The bar of the running
+        task (:func:`.shares.report_share`) moves with every batch. A GPU may still compute the last of these batches.
         """
         self._has_tiny_vectors.zero_()
         byte_counts = np.array([_count_bytes(text) for text in texts], np.int64)
@@ -234,7 +234,10 @@ class EncoderSide:
         return result_array
 
     def halves(self, vectors: torch.Tensor) -> torch.Tensor:
-        """Convert vectors (last axis) to 16 bits. :meth:`expect_no_tiny_vectors` reports vectors that vanish."""
+        """Convert numbers to 16 bits. A vector lies along the last axis.
+
+        :meth:`expect_no_tiny_vectors` reports vectors whose numbers are all too small.
+        """
         largest = vectors.abs().amax(dim=-1)
         is_tiny = (largest > 0) & (largest < _SMALLEST_HALF)
         # The flag is read after the last batch, so that this process does not wait for a GPU.
@@ -280,8 +283,8 @@ class TextEncoder(EncoderSide):
 class CrossScorer(EncoderSide):
     """Score (query, passage) pairs by a cross-encoder's logits. Sigmoids of high logits would tie at 1.
 
-    The score of a model with two outputs (no, yes) is the second minus the first. It ranks pairs like the probability of
-    the second.
+    The score of a model with two outputs (no, yes) is the second minus the first, which ranks pairs like the
+    probability of the second.
     """
 
     problem = "the cross-encoder returns scores that are not finite"

@@ -200,7 +200,7 @@ def _write_threshold(
     labelled_pairs: "Sequence[QuestionPair]",
     precision: float,
 ) -> "Report":
-    """Determine the threshold of a model from labelled pairs, and write it as JSON."""
+    """Determine the threshold of a model that reaches ``precision`` on labelled pairs, and write it as JSON."""
     import json
 
     from baselines.retrieve.model_files import shown_name

@@ -44,7 +44,7 @@ class StoredAnswer:
 def text_key(text: str, query: str = "") -> bytes:
     """Return the key of a text, or of a text that is scored for a query. ``query`` is "" for a text without a query."""
     digest = hashlib.blake2b(digest_size=_KEY_BYTES)
-    # The length tells where the query ends.
+    # The length tells where the query ends. surrogatepass: every string has a key, even with half of a UTF-16 pair.
     query_bytes = query.encode("utf-8", "surrogatepass")
     digest.update(f"{len(query_bytes)} ".encode())
     digest.update(query_bytes)
@@ -122,6 +122,7 @@ class AnswerStore:
     def _open(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self._path, timeout=_LOCK_SECONDS, check_same_thread=False)
         try:
+            # Wait for the disk less often. A failure of power may damage the file, which is then begun anew.
             connection.execute("PRAGMA synchronous = NORMAL")
             with connection:
                 connection.execute(_TABLE)

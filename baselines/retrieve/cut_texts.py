@@ -108,7 +108,7 @@ def cut_pairs(model: Any, query_groups: Sequence[tuple[str, list[str]]], passage
 
 
 def cut_json(cut: Mapping[str, CutTexts]) -> dict[str, Any]:
-    """Return an entry for a run's manifest: {:data:`CUT_KEY`: JSON of ``cut``}, or {} if ``cut`` is empty.
+    """Return an entry for a run's manifest: {:data:`.run_costs.CUT_KEY`: JSON of ``cut``}, or {} if ``cut`` is empty.
 
     The keys of ``cut`` are kinds of texts: queries and passages, or pairs.
     """

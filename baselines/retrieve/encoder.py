@@ -103,6 +103,8 @@ class Prefetcher:
 def preprocess(model: Any, texts: Sequence[Any], **options: Any) -> dict[str, Any]:
     """Tokenise texts as ``model.preprocess(texts, **options)`` of sentence-transformers does, but faster.
 
+    The result has tensors by name, for example input_ids and attention_mask, and sometimes other values.
+
     transformers visits every number in Python to make a tensor, which takes a third of the time. This function lets
     transformers return lists (``processing_kwargs``), and makes the tensors with NumPy. Late-interaction models, and
     language models used as cross-encoders, get the library's tensors, because their ``preprocess`` modifies tensors.

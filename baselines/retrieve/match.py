@@ -225,7 +225,7 @@ def _open_candidate_encoder(
 ) -> "Retriever":
     """Open the dual-encoder of --encoder, which finds candidates for a cross-encoder.
 
-    Raises :class:`InputError` if --model is a dual-encoder itself, or if --encoder is none.
+    Raises :class:`InputError` if --model is a dual-encoder itself, or if --encoder is not a dual-encoder.
     """
     from baselines.retrieve.question_matching import open_question_model
     from baselines.retrieve.vector_index import Retriever

@@ -33,8 +33,8 @@ def shown_name(model_name: str) -> str:
 def model_input(model_name: str, revision: str = "", other_advice: str = "a directory needs no hub") -> VerbInput:
     """Describe a model: the files of a folder that affect the model's outputs, or the commit of a model on the hub.
 
-    If the commit cannot be determined, the hash is :data:`UNKNOWN`, and the result has the error. ``other_advice`` is
-    the advice at the end of the error.
+    If the commit cannot be determined, the hash is :data:`.finished_outputs.UNKNOWN`, and the result has the error.
+    ``other_advice`` is the advice at the end of the error.
     """
     label = f"the model {model_name}"
     if Path(model_name).is_dir():

@@ -74,7 +74,7 @@ def kind_of_model(settings: ModelSettings, family_name: str = "") -> str:
     modules_file = model_file(settings, MODULES)
     if modules_file is None:
         _expect_plain(settings, config)
-        # A SentenceTransformer without its list of modules is opened like a plain model, so its class decides below.
+        # A SentenceTransformer without its list of modules is opened like a plain model: its family or class decides.
         if config.model_type in _KIND_BY_TYPE and config.model_type != "SentenceTransformer":
             return _KIND_BY_TYPE[config.model_type]
         if family_name or family_of(settings.name):
@@ -98,9 +98,10 @@ def kind_of_reranker(settings: ModelSettings) -> str:
 
 
 def kind_of_scorer(settings: ModelSettings, family_name: str = "") -> str:
-    """Return the kind of a model that scores candidates: :func:`kind_of_model`, but llm for every language model.
+    """Return the kind of a model that scores candidates: :func:`kind_of_model`, or llm for one kind of cross-encoder.
 
-    For a language model that was saved as a CrossEncoder of sentence-transformers, :func:`kind_of_model` returns cross.
+    This is a language model that was saved as a CrossEncoder of sentence-transformers. :func:`kind_of_model` returns
+    cross for such a model.
     """
     model_kind = kind_of_model(settings, family_name)
     if model_kind == "cross":

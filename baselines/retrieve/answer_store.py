@@ -16,9 +16,9 @@ from pathlib import Path
 
 from builders.core.errors import Unfinished, log
 
-_KEYS_PER_QUERY = 500
+_KEYS_PER_QUERY = 500  # SQLite limits the parameters of a query, in old versions to 999
 _KEY_BYTES = 16
-_LOCK_SECONDS = 120.0  # that another command may write
+_LOCK_SECONDS = 120.0  # longest wait while another command writes
 _TABLE = (
     "CREATE TABLE IF NOT EXISTS answers "
     "(key BLOB PRIMARY KEY, value BLOB, checksum INTEGER, requests REAL, tokens REAL, seconds REAL)"
@@ -31,7 +31,8 @@ class StoredAnswer:
 
     Attributes:
         value: the bytes of a vector or of a score.
-        requests, tokens, seconds: the text's share of its request. ``tokens`` is None if the service counts none.
+        requests, tokens, seconds: the text's equal share of its request: one request, its tokens and its seconds,
+            divided by the number of its texts. ``tokens`` is None if the service counts no tokens.
     """
 
     value: bytes
@@ -41,9 +42,9 @@ class StoredAnswer:
 
 
 def text_key(text: str, query: str = "") -> bytes:
-    """Return the key of a text, or of a text that is scored for a query."""
+    """Return the key of a text, or of a text that is scored for a query. ``query`` is "" for a text without a query."""
     digest = hashlib.blake2b(digest_size=_KEY_BYTES)
-    # The length tells where the query ends.
+    # The length tells where the query ends. surrogatepass: every string has a key, even with half of a UTF-16 pair.
     query_bytes = query.encode("utf-8", "surrogatepass")
     digest.update(f"{len(query_bytes)} ".encode())
     digest.update(query_bytes)
@@ -52,11 +53,16 @@ def text_key(text: str, query: str = "") -> bytes:
 
 
 class AnswerStore:
-    """The answers in a file. Threads and processes may share the file.
+    """The answers of one model of a service in an SQLite file, by :func:`text_key`.
+
+    Threads and processes may share the file. A damaged file is deleted, and an empty file replaces it.
 
     Args:
         path: the file, which is created if necessary.
-        value_bytes: the length of every answer. Answers of another length count as damaged.
+        value_bytes: the length of every answer's ``value``. Answers of another length count as damaged.
+
+    Raises:
+        Unfinished: the file cannot be opened, read or written. A call of a method raises this error, too.
     """
 
     def __init__(self, path: Path, value_bytes: int) -> None:
@@ -65,13 +71,14 @@ class AnswerStore:
         self._lock = threading.Lock()
         try:
             self._connection = self._open()
+        # This subclass of DatabaseError means a lock or a missing permission. The file is not damaged, so it stays.
         except sqlite3.OperationalError as error:
             raise Unfinished(f"cannot be opened ({error})", path=path) from None
         except sqlite3.DatabaseError as error:
             self._begin_anew(error)
 
     def read(self, keys: Sequence[bytes]) -> dict[bytes, StoredAnswer]:
-        """Return the kept answers by key."""
+        """Return the kept answers by key. Keys without an intact answer are omitted."""
         answers = {}
         try:
             for start in range(0, len(keys), _KEYS_PER_QUERY):
@@ -90,7 +97,14 @@ class AnswerStore:
         return answers
 
     def write(self, keys: Sequence[bytes], values: Sequence[bytes], *, tokens: int | None, seconds: float) -> None:
-        """Keep the answers of a request."""
+        """Keep the answers of one request, in one transaction.
+
+        Args:
+            keys: the key of each text of the request, at least one.
+            values: the answer's bytes for each key, in the same order.
+            tokens: tokens of the whole request, or None if the service counts no tokens.
+            seconds: seconds of the whole request.
+        """
         share = 1 / len(keys)
         token_share = None if tokens is None else tokens * share
         rows = []
@@ -108,6 +122,7 @@ class AnswerStore:
     def _open(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self._path, timeout=_LOCK_SECONDS, check_same_thread=False)
         try:
+            # Wait for the disk less often. A failure of power may damage the file, which is then begun anew.
             connection.execute("PRAGMA synchronous = NORMAL")
             with connection:
                 connection.execute(_TABLE)
@@ -119,6 +134,7 @@ class AnswerStore:
         return connection
 
     def _begin_anew(self, error: Exception) -> None:
+        """Replace a damaged file by an empty file, with a warning."""
         log.warning("%s: damaged (%s); its texts are requested again", self._path, error)
         with self._lock:
             with contextlib.suppress(AttributeError):  # the file could not even be opened
@@ -129,7 +145,11 @@ class AnswerStore:
 
 
 def batches_of(texts: Sequence[str], *, most_texts: int, most_characters: int) -> Iterator[list[int]]:
-    """Yield the numbers of the texts of each request, in order. A longer text has a request of its own."""
+    """Yield the texts of each request, as their positions in ``texts``, in order.
+
+    A request has at most ``most_texts`` texts with at most ``most_characters`` characters in all. A text that is longer
+    than ``most_characters`` has a request of its own.
+    """
     batch: list[int] = []
     characters = 0
     for number, text in enumerate(texts):

@@ -51,7 +51,8 @@ def use_openvino(model: nn.Module, dtype: str) -> None:
     transformers = [module.model.base_model for module in model.modules() if isinstance(module, Transformer)]
     if not transformers:
         raise InputError("--backend openvino needs a model with a transformer; use --backend torch")
-    # The towers of a router may share a transformer, which is converted once.
+    # The towers of a router may share a transformer, which is converted once. An attribute of the object replaces the
+    # method of its class.
     for transformer in dict.fromkeys(transformers):
         vars(transformer)["forward"] = _Forward(transformer, dtype)
 
@@ -79,7 +80,7 @@ class _Forward:
             raise InputError("OpenVINO's output of this model differs from PyTorch's; use --backend torch")
 
     def _make_example(self, vocabulary_size: int) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
-        """Return the inputs of three texts with 16 tokens, and a mask without the padding."""
+        """Return the inputs of three texts with 16 tokens, and a mask that is False for the padding."""
         input_ids = torch.arange(5, 53).reshape(3, 16) % vocabulary_size
         attention_mask = torch.ones_like(input_ids)
         attention_mask[1, 9:] = 0  # padding on the right
@@ -94,6 +95,10 @@ class _Forward:
     def __call__(
         self, input_ids: Any = None, attention_mask: Any = None, token_type_ids: Any = None, **_: Any
     ) -> Output:
+        """Return the states of the last layer, and the pooler's output if the transformer has a pooler.
+
+        Further arguments of the transformer's ``forward`` are ignored.
+        """
         if token_type_ids is None:
             token_type_ids = torch.zeros_like(input_ids)
         tensors = {"input_ids": input_ids, "attention_mask": attention_mask, "token_type_ids": token_type_ids}

@@ -111,7 +111,8 @@ def cluster_workers(cluster: ModelCluster, device: str, work_folder: Path) -> It
 def choose_share(cluster: ModelCluster, device: str, machines: list[tuple[int, int]]) -> "WorkerShare":
     """Return the part of a machine that a worker has. ``machines`` has (CPUs, GPUs) of each machine.
 
-    Raises :class:`InputError` if no machine has room for a worker, or GPUs would stay unused.
+    ``device`` is a device of this machine: "cpu", or the name of a GPU. Raises :class:`InputError` if no machine has
+    room for a worker, or GPUs would stay unused although ``--device`` was not given.
     """
     from builders.core.ray_workers import WorkerShare, count_workers
 
@@ -138,7 +139,7 @@ def choose_share(cluster: ModelCluster, device: str, machines: list[tuple[int, i
 
 
 def set_up_worker(device: str, cpu_count: int) -> str:
-    """Set up a worker process. Return the name of its processor."""
+    """Set up a worker process, which has ``cpu_count`` CPUs. Return the name of its processor."""
     if device == "cpu":
         torch.set_num_threads(cpu_count)
     return processor_name(device)

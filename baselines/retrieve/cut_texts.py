@@ -72,7 +72,10 @@ class CutTexts:
 def cut_queries_and_passages(
     model: Any, query_texts: Sequence[str], passages: CachedPassages, passage_ids: Sequence[str] | None = None
 ) -> dict[str, CutTexts]:
-    """Count the cut queries and passages of an encoder. ``passage_ids`` are some passages (None: all passages)."""
+    """Count the cut queries and passages of an encoder, at least one of each. The keys are queries and passages.
+
+    ``passage_ids`` are the passages to count (None: all ``passages``).
+    """
 
     def get_queries(numbers: Sequence[int]) -> list[str]:
         return [query_texts[number] for number in numbers]
@@ -90,7 +93,7 @@ def cut_queries_and_passages(
 
 
 def cut_pairs(model: Any, query_groups: Sequence[tuple[str, list[str]]], passages: CachedPassages) -> CutTexts:
-    """Count the cut pairs of a cross-encoder. A group is the text of a query, and ids of passages."""
+    """Count the cut pairs of a cross-encoder, at least one. A group is the text of a query, and ids of passages."""
     pair_ids: list[tuple[str, str]] = []
     for query_text, passage_ids in query_groups:
         pair_ids += [(query_text, passage_id) for passage_id in passage_ids]
@@ -105,7 +108,10 @@ def cut_pairs(model: Any, query_groups: Sequence[tuple[str, list[str]]], passage
 
 
 def cut_json(cut: Mapping[str, CutTexts]) -> dict[str, Any]:
-    """Return the entry of the manifest, or nothing if no text was read."""
+    """Return an entry for a run's manifest: {:data:`.run_costs.CUT_KEY`: JSON of ``cut``}, or {} if ``cut`` is empty.
+
+    The keys of ``cut`` are kinds of texts: queries and passages, or pairs.
+    """
     if not cut:
         return {}
     return {CUT_KEY: {kind: counts.to_json() for kind, counts in cut.items()}}

@@ -35,7 +35,8 @@ def encoding_model(
 ) -> SentenceTransformer:
     """Open a dual-encoder on a device to encode queries, in the precision that ``--dtype`` selects.
 
-    Raises :class:`InputError` if another model encoded the passages in ``passage_vectors``.
+    The settings are those with which the passages were encoded. Raises :class:`InputError` if another model encoded the
+    passages in ``passage_vectors``.
     """
     precision = dtype_of(dtype_option, device)
     passage_model = passage_vectors.manifest["model"]
@@ -136,4 +137,5 @@ class OpenDense(DenseRetriever):
         return model.eval()
 
     def encoder(self, device: str, task: str) -> TextEncoder:
+        """Return the encoder for a task (query or document). The user's model stays on its own device."""
         return TextEncoder(self.open_model(), task, self.batch_tokens)

@@ -62,7 +62,8 @@ def work_of(
 ) -> Work:
     """Return the work that the options of these names select. None is the default of this machine.
 
-    Raises :class:`InputError` for a device that the machine lacks, or a precision that the backend lacks.
+    With a cluster, this machine's devices determine the kind of the workers' devices. Raises :class:`InputError` for a
+    device that the machine lacks, or a precision that the backend lacks.
     """
     if cluster is not None and device not in (None, "cpu", "cuda"):
         raise InputError(f"--device {device}: expected cpu, or cuda (a GPU for each task), with --engine ray")
@@ -87,7 +88,11 @@ def _default_tokenizers(devices: Sequence[str]) -> int:
 
 
 def devices_of(device_option: str | None) -> list[str]:
-    """Return the devices that ``--device`` selects. Raises :class:`InputError` for a device that the machine lacks."""
+    """Return the names of the devices that ``--device`` selects, for example cpu or cuda:0.
+
+    None selects all GPUs, or the CPU of a machine without GPUs. "cuda" selects all GPUs. Other values are names, joined
+    by commas. Raises :class:`InputError` for a device that the machine lacks.
+    """
     gpus = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
     if device_option is None:
         return gpus or ["cpu"]
@@ -106,8 +111,8 @@ def devices_of(device_option: str | None) -> list[str]:
 def dtype_of(dtype_option: str, device: str, backend: str = "torch") -> str:
     """Return the precision that ``--dtype`` selects on a device: a key of ``DTYPES``, or openvino-fp32, -bf16 or -int8.
 
-    ``auto`` is fp32 even on CPUs with bf16 units, so that scores do not depend on the CPU. Raises :class:`InputError`
-    for a precision that the backend lacks.
+    ``auto`` is fp16 on a GPU and fp32 on a CPU. It is fp32 even on CPUs with bf16 units, so that scores do not depend
+    on the CPU. Raises :class:`InputError` for a precision that the backend (torch or openvino) lacks.
     """
     dtype = dtype_option
     if dtype == "auto":
@@ -136,8 +141,9 @@ def over_devices(
 ) -> Generator[Result, None, None]:
     """Yield ``function(task, device)`` for every task, in the tasks' order.
 
-    Each of several devices has a process. With one device, this process runs the tasks. With a cluster, its machines
-    run the tasks. ``function`` must be importable, and should keep its opened model, for example by
+    Each of several devices has a process. With one device, this process runs the tasks. If no process can start
+    (:func:`.jobs.prepare_processes`), this process runs all tasks on the first device. With a cluster, its machines run
+    the tasks. ``function`` must be importable, and should keep its opened model, for example by
     :class:`.jobs.LastResult`. Tasks write their files to ``work_folder``, which all machines of a cluster must share.
     """
     devices = work.devices
@@ -176,7 +182,11 @@ def compile_transformers(model: nn.Module) -> None:
 
 
 def move_model(model: Any, device: str, dtype: str) -> Any:
-    """Convert an fp32 model without its heads to ``dtype``, and move the model to a device, in evaluation mode."""
+    """Convert an fp32 model on the CPU to ``dtype``, move it to a device, and return it in evaluation mode.
+
+    The heads (:func:`find_heads`) stay in fp32. ``dtype`` is from :func:`dtype_of`. With a precision of OpenVINO, the
+    model stays an fp32 model on the CPU, and OpenVINO runs its transformers.
+    """
     if dtype.startswith(OPENVINO):
         use_openvino(model.eval(), dtype.removeprefix(OPENVINO))
         return model
@@ -208,7 +218,10 @@ def widen_heads(model: nn.Module) -> None:
 
 
 def find_heads(model: nn.Module) -> Iterator[nn.Module]:
-    """Yield the modules of a sentence-transformers model that follow its encoder: poolers, projections, classifiers."""
+    """Yield the modules of a sentence-transformers model that follow its encoder: poolers, projections, classifiers.
+
+    The towers of a router are searched, too.
+    """
     for module in model.children():
         if isinstance(module, Router):
             for tower in module.sub_modules.values():

@@ -103,6 +103,8 @@ class Prefetcher:
 def preprocess(model: Any, texts: Sequence[Any], **options: Any) -> dict[str, Any]:
     """Tokenise texts as ``model.preprocess(texts, **options)`` of sentence-transformers does, but faster.
 
+    The result has tensors by name, for example input_ids and attention_mask, and sometimes other values.
+
     transformers visits every number in Python to make a tensor, which takes a third of the time. This function lets
     transformers return lists (``processing_kwargs``), and makes the tensors with NumPy. Late-interaction models, and
     language models used as cross-encoders, get the library's tensors, because their ``preprocess`` modifies tensors.
@@ -151,6 +153,9 @@ def _tokenize_to_arrays(texts: list[Any]) -> dict[str, Any]:
 class EncoderSide:
     """A model that runs on batches of texts: an encoder of queries or passages, or a cross-encoder.
 
+    Attributes:
+        problem: the error for numbers that are not finite.
+
     Args:
         model: a model of sentence-transformers on its device.
         task: query or document (default: "", for a cross-encoder).
@@ -180,8 +185,8 @@ class EncoderSide:
     ) -> Iterator[tuple[npt.NDArray[np.int64], Result]]:
         """For every batch of texts, yield (indices of the texts, result of ``compute_batch`` for the texts' tokens).
 
-        The bar of the running task (:func:`.shares.report_share`) moves with every batch. A GPU may still compute the
-        last of these batches.
+        ``compute_batch`` gets the result of ``model.preprocess``, with tensors on the device. The bar of the running
+        task (:func:`.shares.report_share`) moves with every batch. A GPU may still compute the last of these batches.
         """
         self._has_tiny_vectors.zero_()
         byte_counts = np.array([_count_bytes(text) for text in texts], np.int64)
@@ -212,10 +217,10 @@ class EncoderSide:
         return moved_features
 
     def computed(self, texts: Sequence[Any], compute_batch: Callable[[dict[str, Any]], Any]) -> npt.NDArray[Any]:
-        """Return the results of ``compute_batch``, in the texts' order.
+        """Return the results of ``compute_batch``, which returns a row for each text, in the texts' order.
 
-        A GPU gets all batches before this process waits for results. Raises :class:`InputError` if a number is not
-        finite.
+        ``texts`` must not be empty. A GPU gets all batches before this process waits for results. Raises
+        :class:`InputError` if a number is not finite.
         """
         all_results: torch.Tensor | None = None
         for indices, batch_results in self.batches(texts, compute_batch):
@@ -231,7 +236,10 @@ class EncoderSide:
         return result_array
 
     def halves(self, vectors: torch.Tensor) -> torch.Tensor:
-        """Convert vectors (last axis) to 16 bits. :meth:`expect_no_tiny_vectors` reports vectors that vanish."""
+        """Convert numbers to 16 bits. A vector lies along the last axis.
+
+        :meth:`expect_no_tiny_vectors` reports vectors whose numbers are all too small.
+        """
         largest = vectors.abs().amax(dim=-1)
         is_tiny = (largest > 0) & (largest < _SMALLEST_HALF)
         # The flag is read after the last batch, so that this process does not wait for a GPU.
@@ -277,7 +285,8 @@ class TextEncoder(EncoderSide):
 class CrossScorer(EncoderSide):
     """Score (query, passage) pairs by a cross-encoder's logits. Sigmoids of high logits would tie at 1.
 
-    The score of two outputs is the second minus the first, which ranks pairs like the probability of the second.
+    The score of a model with two outputs (no, yes) is the second minus the first, which ranks pairs like the
+    probability of the second.
     """
 
     problem = "the cross-encoder returns scores that are not finite"
@@ -337,7 +346,7 @@ def expected_tokens(byte_counts: npt.NDArray[np.int64], token_limit: int) -> npt
 
 
 def encode_queries(encoder: Any, query_texts: Sequence[str]) -> Any:
-    """Return ``encoder.encode(query_texts)`` of a :class:`EncoderSide`, with a bar."""
+    """Return ``encoder.encode(query_texts)`` of an encoder (:class:`EncoderSide`), with a bar."""
     with show_progress(total=len(query_texts), unit="query", label="encode queries") as bar, bar.task(len(query_texts)):
         return encoder.encode(query_texts)
 

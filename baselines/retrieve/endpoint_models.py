@@ -27,7 +27,13 @@ _UNKNOWN_PRECISION = "unknown (endpoint)"
 
 
 class EndpointEncoder:
-    """The encoder of a task, with the method of :class:`.encoder.TextEncoder`."""
+    """The encoder of queries or passages behind an endpoint, with the method of :class:`.encoder.TextEncoder`.
+
+    Args:
+        service: the model that returns the vectors.
+        prompt: text put before every text, or "".
+        similarity: cosine (vectors are scaled to unit length) or dot.
+    """
 
     def __init__(self, service: EmbeddingService, prompt: str, similarity: str) -> None:
         self._service = service
@@ -54,7 +60,15 @@ class EndpointEncoder:
 
 @dataclass(frozen=True, eq=False)
 class EndpointDense(DenseRetriever):
-    """A dual-encoder behind an endpoint."""
+    """A dual-encoder behind an endpoint. ``settings`` has only the name of the passages' model.
+
+    Attributes:
+        query_service, passage_service: the models for queries and for passages. Often they are the same object.
+        query_prompt, passage_prompt: text put before every query or passage, or "".
+        costs: the costs of both services.
+        url: the address of the requests.
+        similarity: cosine (vectors are scaled to unit length) or dot.
+    """
 
     query_service: EmbeddingService
     passage_service: EmbeddingService
@@ -64,7 +78,7 @@ class EndpointDense(DenseRetriever):
     url: str
     similarity: str
 
-    # ``eq=False`` alone would inherit the comparison by settings.
+    # ``eq=False`` alone would inherit the comparison by settings, which do not have the endpoint.
     __eq__ = object.__eq__
     __hash__ = object.__hash__
 
@@ -83,7 +97,10 @@ class EndpointDense(DenseRetriever):
 
     @functools.cached_property
     def query_facts(self) -> dict[str, Any]:
-        """Everything about the model that affects the vectors of queries."""
+        """Everything about the model that affects the vectors of queries. Sends the first request of another model.
+
+        Raises :class:`Unfinished` if queries have another number of dimensions than passages.
+        """
         facts = self.query_service.facts
         if facts["dim"] != self.result_inputs["dim"]:
             problem = f"answered {facts['dim']} dimensions for queries, but {self.result_inputs['dim']} for passages"
@@ -91,6 +108,7 @@ class EndpointDense(DenseRetriever):
         return {**facts, "prompt": self.query_prompt}
 
     def encoder(self, device: str, task: str) -> EndpointEncoder:
+        """Return the encoder for a task (query or document). ``device`` is not used."""
         if task == "query":
             self.query_facts  # noqa: B018 (checks the dimensions)
             return EndpointEncoder(self.query_service, self.query_prompt, self.similarity)
@@ -98,6 +116,7 @@ class EndpointDense(DenseRetriever):
 
     def _origin(self, release: Release, config: str, split: str, store: str = FLOAT16) -> dict[str, Any]:
         origin = super()._origin(release, config, split, store)
+        # Queries may have another model than passages.
         if split != "corpus":
             origin["model"]["queries"] = self.query_facts
         return origin
@@ -135,7 +154,10 @@ def open_endpoint_encoder(model: str, options: ModelOptions) -> EndpointDense:
 
 
 def describe_endpoint_settings(options: ModelOptions) -> dict[str, Any]:
-    """Return the settings of a dual-encoder behind an endpoint and their sources, for a run's manifest."""
+    """Return the settings of a dual-encoder behind an endpoint and their sources, for a run's manifest.
+
+    By the setting's name, each has ``value`` and ``says``, its source: an option or the default.
+    """
     endpoint = _endpoint_of(options)
     values = {
         "query_prompt": (options.query_prompt, ""),
@@ -155,7 +177,13 @@ def describe_endpoint_settings(options: ModelOptions) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class EndpointReranker(OpenReranker):
-    """A re-ranker behind an endpoint. Its scores are those of the service, for example from 0 to 1."""
+    """A re-ranker behind an endpoint. Its scores are those of the service, for example from 0 to 1.
+
+    Attributes:
+        service: the model that scores passages.
+        costs: the costs of the service.
+        url: the address of the requests.
+    """
 
     kind = "cross"
     service: RerankService
@@ -167,6 +195,10 @@ class EndpointReranker(OpenReranker):
         return {"kind": self.kind, **facts, "query_prompt": self.settings.query_prompt or ""}
 
     def score(self, pairs: Sequence[tuple[str, str]], device: str) -> list[float]:
+        """Return the score of every (query, passage), in order. ``device`` is not used.
+
+        Adjacent pairs of the same query are sent together.
+        """
         query_prompt = self.settings.query_prompt or ""
         groups = []
         for query_text, query_pairs in itertools.groupby(pairs, key=lambda pair: pair[0]):
@@ -182,7 +214,10 @@ class EndpointReranker(OpenReranker):
 
 
 def open_endpoint_job(model: str, options: ModelOptions, work: Work, release: Release, corpus: str) -> PairJob:
-    """Return the job of a re-ranker behind the endpoint of ``options``. Nothing is sent yet."""
+    """Return the job of a re-ranker behind the endpoint of ``options``. Nothing is sent yet.
+
+    ``corpus`` is the config of the release's passages.
+    """
     endpoint = _endpoint_of(options)
     service = open_service(endpoint, "rerank")
     costs = ServiceCosts()

@@ -227,12 +227,14 @@ def search_unsorted(
     candidate_count: int,
     get_ranks: Callable[[], Rows],
 ) -> Iterator[tuple[Rows, Scores]]:
-    """Yield (rows, scores) of each query's ``top_k`` best passages, unsorted. A small collection yields all passages.
+    """Yield (rows, scores) of each query's ``top_k`` best passages, unsorted, or of all passages if there are fewer.
 
-    Further passages with the lowest of these scores may follow, because the caller breaks ties by id. The result is
-    exact if the engines compute in 32 bits.
+    Further passages with the lowest of these scores may be among them, because the caller breaks ties by id. The result
+    is exact if the engines compute in 32 bits.
 
     Args:
+        passage_vectors: embeddings of the passages. The yielded rows are rows of these embeddings.
+        query_vectors: shape (queries, dimensions).
         engines: new engines for these queries and ``candidate_count``. An engine cannot be used for a second search.
         candidate_count: number of candidates per query, at least ``top_k``.
         get_ranks: returns each row's rank in the order of the corpus ids. Only the second pass calls this function.
@@ -325,7 +327,8 @@ def nearest_with_ties(
     Args:
         passage_vectors: embeddings of all ``passages``, or of the rows ``passage_vectors.chosen``.
         query_vectors: shape (queries, dimensions).
-        devices: devices, which share the blocks of passages.
+        devices: names of devices, which share the blocks of passages.
+        top_k: passages per query.
         engine_name: torch or faiss (default: faiss on a CPU with FAISS, else torch).
     """
     chosen_rows = passage_vectors.chosen

@@ -43,7 +43,7 @@ class ResolvedModel:
         kind: a key of :data:`.vector_index.RETRIEVERS`.
         family: name of the family in models.toml, or "".
         sources: the source of each setting: an option, or models.toml with the repository and file that it cites.
-        pooling: the family's pooling, even if an option has another pooling.
+        pooling: the family's pooling, even if an option has another pooling. None if the family has none.
         plain: True if the model has no files of sentence-transformers, so that the library chooses the pooling.
     """
 
@@ -55,7 +55,7 @@ class ResolvedModel:
     plain: bool
 
     def source(self, setting_name: str) -> str:
-        """Return the source of a setting."""
+        """Return the source of a setting: an option, models.toml, the library's default or the model's own files."""
         source = self.sources.get(setting_name)
         if source:
             return source
@@ -74,6 +74,7 @@ def resolve_settings(model_name: str, options: ModelOptions) -> ResolvedModel:
     family_name = family_of(model_name) if options.family is None else options.family
     if family_name == NO_FAMILY:
         family_name = ""
+    # For a model without a family: all settings of this family are None.
     family = read_families().families.get(family_name) or Family(models=[model_name], said={})
     if options.trust_remote_code and not options.revision and not Path(model_name).is_dir():
         log.warning("--trust-remote-code without --revision runs the repository's latest code; add --revision COMMIT")
@@ -138,7 +139,8 @@ def prepare_search(
     """Open a model to search by the queries of a split.
 
     Args:
-        model: hub name or folder.
+        model: hub name or folder, or name at the endpoint of ``options``.
+        top_k: passages per query, for the record.
         index: directory of the index (default: in the cache).
         own_queries: queries that the release lacks, in place of the split's.
 
@@ -203,7 +205,10 @@ def _prepare_endpoint_search(
 
 
 def _report_unusual_settings(model_name: str, resolved: ResolvedModel, used_settings: dict[str, Any]) -> None:
-    """Log that a model has no family, or that its files have another pooling than its family."""
+    """Log that a model has no family, or that its files have another pooling than its family.
+
+    ``used_settings`` has the ``value`` of each setting and its source (``says``), by the setting's name.
+    """
     if not resolved.family:
         # `train` wrote the settings into the files of its checkpoints, so they need no family.
         level = logging.INFO if (Path(model_name) / RECIPE).is_file() else logging.WARNING
@@ -246,14 +251,17 @@ def _choose_values(options: ModelOptions, family_name: str, family: Family) -> t
         sources["query_prompt"] = f"--prompt-name {prompt_name} of {_family_source(family_name, family, 'prompts')}"
     elif prompt_name:
         values["prompt_name"] = prompt_name
-        values["query_prompt"] = None
-        sources["prompt_name"] = ""
+        values["query_prompt"] = None  # a family's prompt would be used in place of the named prompt
+        sources["prompt_name"] = ""  # only the prompt itself is reported, with its source
         sources["query_prompt"] = f"--prompt-name {prompt_name}, {OWN}"
     return values, sources
 
 
 def _family_source(family_name: str, family: Family, setting_name: str) -> str:
-    """Return the source of a family's setting: models.toml, and the repositories and files that models.toml cites."""
+    """Return the source of a family's setting: models.toml, and the repositories and files that models.toml cites.
+
+    ``setting_name`` is a key of ``family.said``.
+    """
     citations = []
     for source_name in family.said[setting_name].split(WITH):
         source = read_families().sources[source_name]

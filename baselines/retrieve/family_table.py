@@ -20,7 +20,7 @@ class Family(Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         models: names of models on the hub.
-        said: the source of each setting, or two sources joined by " with ".
+        said: for each setting, the name of its source in :class:`DeclaredFamilies`, or two names joined by " with ".
         query_prompt, passage_prompt: text put before every query or passage.
         prompts: further prompts for queries by name, for example of tasks.
         pooling: pooling mode, by its name in sentence-transformers.

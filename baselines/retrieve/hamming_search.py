@@ -73,7 +73,13 @@ def nearest_by_signs(
 
 
 def _merge_block(columns: Words, block_ranks: Rows, top_k: int, query_and_best: tuple[Words, Keys]) -> Keys:
-    """Return the ``top_k`` smallest keys of a block and of the best passages so far, unsorted."""
+    """Return the ``top_k`` smallest keys of a block and of the best passages so far, unsorted.
+
+    Args:
+        columns: the words of the block's passages, shape (words, passages).
+        block_ranks: ranks of the passages' ids.
+        query_and_best: the words of a query, and the keys of its best passages in earlier blocks.
+    """
     query_words, best_keys = query_and_best
     keys = (_count_differing_bits(columns, query_words) << _RANK_BITS) + block_ranks
     keys = np.concatenate([best_keys, keys])

@@ -51,8 +51,8 @@ def quiet_libraries() -> None:
 def commit_of(model_name: str, revision: str = "") -> str:
     """Return the commit of a model on the hub at ``revision`` (commit, tag or branch; empty: main), or "" for a folder.
 
-    Raises :class:`InputError` if neither the hub nor the libraries' cache has the model. The hub has some seconds to
-    answer.
+    A full commit is returned unchanged, without a check. Raises :class:`InputError` if neither the hub nor the
+    libraries' cache has the model. The hub has some seconds to answer.
     """
     if revision and Path(model_name).is_dir():
         raise InputError("is a directory; expected --revision only with a model on the hub", path=model_name)
@@ -61,10 +61,11 @@ def commit_of(model_name: str, revision: str = "") -> str:
 
 @functools.lru_cache  # a run resolves its model several times
 def model_commit(model_name: str, revision: str, other_advice: str) -> str | None:
-    """Return the current commit of a model on the hub, or None if ``model_name`` is a folder.
+    """Return the commit of a model on the hub at ``revision`` (empty: main), or None if ``model_name`` is a folder.
 
-    If the hub fails, the commit in the libraries' cache is returned, with a warning. Raises :class:`InputError` if the
-    cache lacks the model, too. ``other_advice`` is advice at the end of messages.
+    A full commit is returned unchanged, without a check. If the hub fails, the commit in the libraries' cache is
+    returned, with a warning. With HF_HUB_OFFLINE, it is returned without a question to the hub. Raises
+    :class:`InputError` if the cache lacks the model, too. ``other_advice`` is advice at the end of messages.
     """
     from huggingface_hub import constants
 
@@ -111,7 +112,9 @@ def cached_commit(model_name: str, revision: str = "") -> str | None:
 def hub_commit(model_name: str, revision: str) -> str:
     """Ask the hub for the commit of a model's revision (empty: main branch), without retries.
 
-    Raises :class:`InputError` if the hub lacks the model or the revision, and TimeoutError after some seconds.
+    One small file of the model is downloaded, too, so that the libraries' cache has the commit of a branch for later
+    calls without a hub. Raises :class:`InputError` if the hub lacks the model or the revision, and TimeoutError after
+    some seconds.
     """
     from huggingface_hub import HfApi
 
@@ -126,7 +129,7 @@ def hub_commit(model_name: str, revision: str) -> str:
             usual_files = [file_name for file_name in _USUAL_FILES if file_name in repository_files]
             if not usual_files:
                 return commit
-            # Downloading a file of a branch stores the branch's commit in the cache, for later offline use.
+            # The download stores the branch's commit in the cache.
             downloaded_path = api.hf_hub_download(model_name, usual_files[0], revision=revision or None)
             return Path(downloaded_path).parent.name
 

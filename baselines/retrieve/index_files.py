@@ -75,7 +75,14 @@ class _Manifest(msgspec.Struct):
 
 @dataclass(frozen=True)
 class VectorIndex:
-    """An open index. ``chosen`` selects rows, in ascending order. The selected rows are renumbered from 0."""
+    """An open index.
+
+    Attributes:
+        path: the directory of the index.
+        manifest: the content of manifest.json.
+        files: the files of the arrays, in the order of the chunks.
+        chosen: the rows that this object has, in ascending order (None: all rows). They are renumbered from 0.
+    """
 
     path: Path
     manifest: dict[str, Any]
@@ -154,7 +161,12 @@ class VectorIndex:
         return str(self.manifest["model"].get("computed_in", "unknown"))
 
     def arrays(self, chunk: str, *name_ends: str) -> list[npt.NDArray[Any]]:
-        """Memory-map arrays of a chunk. The arrays are copy-on-write, because PyTorch expects writable arrays."""
+        """Memory-map arrays of a chunk, in the order of ``name_ends``.
+
+        A name end follows the chunk's name in the path of a file: "/dims" is the file ``CHUNK/dims.npy`` of a chunk
+        with several arrays, and "" is the file ``CHUNK.npy`` of a chunk with one array. The arrays are copy-on-write,
+        because PyTorch expects writable arrays.
+        """
         return [np.asarray(_map_array(self.path / f"{chunk}{name_end}.npy")) for name_end in name_ends]
 
     def blocks(self, rows: int = 1 << 16) -> Iterator[tuple[int, Halves]]:
@@ -240,7 +252,10 @@ class VectorIndex:
         return ""
 
     def check(self, text_type: str, release: Release, config: str, split: str) -> None:
-        """Raise :class:`InputError` if the index has another source. ``text_type`` is passages or queries."""
+        """Raise :class:`InputError` if the index has not exactly the texts of a release's split.
+
+        ``text_type`` is passages or queries.
+        """
         index_type, index_config, index_split = [self.manifest[key] for key in ("of", "config", "split")]
         if (index_type, index_config, index_split) != (text_type, config, split):
             raise InputError(

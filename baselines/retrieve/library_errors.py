@@ -18,9 +18,12 @@ _QUOTED_CHARACTERS = 300  # of a library's error message
 def convert_library_errors(problem: str, model_name: str = "") -> Iterator[None]:
     """Convert any error that a library raises inside the block to an :class:`InputError`.
 
+    A MemoryError, Ctrl-C and an exit pass through.
+
     Args:
         problem: the beginning of the error message, for example ``DIR: cannot be opened as a CrossEncoder``.
-        model_name: the model's name, to check the hashes that a checkpoint of this project records (default: no check).
+        model_name: the model's name or folder. The block is entered only if the files of a checkpoint of this project
+            have the hashes that the checkpoint records (default: no check).
     """
     if model_name:
         check_hashes(Path(model_name))

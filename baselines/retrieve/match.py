@@ -200,7 +200,7 @@ def _write_threshold(
     labelled_pairs: "Sequence[QuestionPair]",
     precision: float,
 ) -> "Report":
-    """Determine the threshold of a model from labelled pairs, and write it as JSON."""
+    """Determine the threshold of a model that reaches ``precision`` on labelled pairs, and write it as JSON."""
     import json
 
     from baselines.retrieve.model_files import shown_name
@@ -225,7 +225,7 @@ def _open_candidate_encoder(
 ) -> "Retriever":
     """Open the dual-encoder of --encoder, which finds candidates for a cross-encoder.
 
-    Raises :class:`InputError` if --model is a dual-encoder itself, or if --encoder is none.
+    Raises :class:`InputError` if --model is a dual-encoder itself, or if --encoder is not a dual-encoder.
     """
     from baselines.retrieve.question_matching import open_question_model
     from baselines.retrieve.vector_index import Retriever

@@ -33,7 +33,8 @@ def shown_name(model_name: str) -> str:
 def model_input(model_name: str, revision: str = "", other_advice: str = "a directory needs no hub") -> VerbInput:
     """Describe a model: the files of a folder that affect the model's outputs, or the commit of a model on the hub.
 
-    If the commit cannot be determined, the hash is unknown. ``other_advice`` is the advice of the error.
+    If the commit cannot be determined, the hash is :data:`.finished_outputs.UNKNOWN`, and the result has the error.
+    ``other_advice`` is the advice at the end of the error.
     """
     label = f"the model {model_name}"
     if Path(model_name).is_dir():
@@ -56,12 +57,13 @@ def model_hashes(model_folder: Path) -> dict[str, str]:
 
 
 def device_kind(device_option: str | None) -> str:
-    """Return the kinds of the devices that ``--device`` selects: their numbers and their order change no result."""
+    """Return the kinds of the devices that ``--device`` selects, joined by commas, or "default" without the option.
+
+    The kind of cuda:1 is cuda. The numbers and the order of devices change no result, so a record has only the kinds.
+    """
     if device_option is None:
         return "default"
-    device_kinds = {
-        device_name.partition(":")[0] for device_name in device_option.split(",")
-    }  # The kind of cuda:1 is cuda.
+    device_kinds = {device_name.partition(":")[0] for device_name in device_option.split(",")}
     return ",".join(sorted(device_kinds))
 
 

@@ -74,6 +74,7 @@ def kind_of_model(settings: ModelSettings, family_name: str = "") -> str:
     modules_file = model_file(settings, MODULES)
     if modules_file is None:
         _expect_plain(settings, config)
+        # A SentenceTransformer without its list of modules is opened like a plain model: its family or class decides.
         if config.model_type in _KIND_BY_TYPE and config.model_type != "SentenceTransformer":
             return _KIND_BY_TYPE[config.model_type]
         if family_name or family_of(settings.name):
@@ -92,12 +93,16 @@ def declared_class(settings: ModelSettings) -> str:
 
 
 def kind_of_reranker(settings: ModelSettings) -> str:
-    """Return llm for a language model, else cross."""
+    """Return the kind of a re-ranker by its class in transformers: llm for a language model, else cross."""
     return "llm" if _kind_of_class(settings) == "llm" else "cross"
 
 
 def kind_of_scorer(settings: ModelSettings, family_name: str = "") -> str:
-    """Return the kind of a model that scores candidates: :func:`kind_of_model`, or llm for a saved language model."""
+    """Return the kind of a model that scores candidates: :func:`kind_of_model`, or llm for one kind of cross-encoder.
+
+    This is a language model that was saved as a CrossEncoder of sentence-transformers. :func:`kind_of_model` returns
+    cross for such a model.
+    """
     model_kind = kind_of_model(settings, family_name)
     if model_kind == "cross":
         return kind_of_reranker(settings)
@@ -179,6 +184,7 @@ def _is_listed_absent(model_name: str, commit: str, file_name: str) -> bool:
 
 
 def _describe_incomplete_copy(model_name: str, commit: str, file_name: str) -> str:
+    """Describe, for an error, that the cached copy of a model lacks a file, and what to do."""
     config_file = try_to_load_from_cache(model_name, "config.json", revision=commit)
     folder = "its folder in the cache"
     if isinstance(config_file, str):

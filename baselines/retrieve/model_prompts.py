@@ -12,7 +12,11 @@ _PROMPT_NAMES = {"query": ["query"], "document": ["document", "passage", "corpus
 
 
 def prompt_of(model: Any, task: str = "") -> str | None:
-    """Return the prompt of a ``task`` (query, document or ""), or None. Training and search use the same prompts."""
+    """Return the prompt of a ``task``: query, document, or "" for a model without tasks.
+
+    A model without a prompt of the task has its default prompt, and None without a default. Training and search use the
+    same prompts.
+    """
     prompt_names = [name for name in _PROMPT_NAMES.get(task, ()) if name in model.prompts]
     # sentence-transformers adds an empty prompt "document" to a model whose own prompt has another name. An empty
     # prompt therefore counts only if the model has no other prompt of the task: False is sorted before True.

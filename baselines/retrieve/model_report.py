@@ -33,7 +33,14 @@ _SHOWN_COMMIT = 8  # first digits of a commit
 
 @dataclass(frozen=True)
 class SearchedSplit:
-    """The queries of a search: a split of a set of a release, or queries that the release lacks."""
+    """The queries of a search: a split of a set of a release, or queries that the release lacks.
+
+    Attributes:
+        release: the release, whose passages are searched.
+        set_name: a key of :data:`.layout.SETS`.
+        split: split of the queries. Unused with ``own_queries``.
+        own_queries: queries that the release lacks, in place of the split's.
+    """
 
     release: Release
     set_name: str
@@ -62,11 +69,11 @@ class ModelRun(Run):
 
     Args:
         path: the run's file.
-        hits: the run's hits by query, or None to read the file on first use.
+        hits: the run's hits by query id, or None to read the file on first use.
         manifest: the run's manifest.
         searched_split: the queries of the run.
         first_stage: the run that the model has re-ranked (default: None).
-        stages: lines about the stages of a re-ranking, for the report (default: none).
+        stages: lines (name, value, costs) about the stages of a re-ranking, for the report (default: none).
     """
 
     manifest: dict[str, Any]
@@ -165,7 +172,7 @@ def cost_lines(manifest: Mapping[str, Any]) -> list[Line]:
 
 
 def describe_costs(costs: dict[str, Any]) -> str:
-    """Describe the costs of an endpoint in a run's record."""
+    """Describe the costs of an endpoint in a run's record (:meth:`.service_client.ServiceCosts.values`)."""
     tokens = "unknown tokens" if costs["tokens"] is None else f"{costs['tokens']:,} tokens"
     return (
         f"{costs['texts']:,} texts ({costs['kept_texts']:,} kept from earlier), {costs['requests']:,} requests, "

@@ -27,8 +27,9 @@ def search_passages(
     out: Path | None = None,
     index: Path | None = None,
 ) -> ModelRun:
-    """Search all passages by a model. Write ``out`` and its manifest, unless ``out`` is None.
+    """Search all passages by a model, and find ``top_k`` passages for each query.
 
+    Write ``out`` and its manifest, unless ``out`` is None.
     ``index`` is the directory of the index (None: in the cache). Raises :class:`InputError`.
     """
     release = searched_split.release
@@ -80,9 +81,11 @@ def search_run(
     out: Path | None = None,
     index: Path | None = None,
 ) -> ModelRun:
-    """Score the best passages of a run by a model, as :func:`.second_stage.rescore_run` does.
+    """Re-rank the ``top_k`` best passages of each query of ``first_run`` by a model.
 
-    Write ``out`` and its manifest, unless ``out`` is None. Raises :class:`InputError`.
+    The other passages follow in their old order. Write ``out`` and its manifest, unless ``out`` is None. ``index`` is
+    the directory of the index of a model with vectors (None: in the cache). Raises :class:`InputError`, as
+    :func:`.second_stage.rescore_run` does.
     """
     first_stage = read_run(first_run)
     rescored = rescore_run(
@@ -98,6 +101,7 @@ def search_run(
         out=out,
         index=index,
     )
+    # Lines of the report: name, value, source. The last column has the costs instead of a source.
     stages = [
         ("first stage", first_stage.path.name, "0 passages encoded"),
         ("second stage", f"top {top_k}", f"{rescored.cost}, {rescored.seconds:.1f} s"),

@@ -64,9 +64,7 @@ def exclusive_loading() -> Iterator[None]:
                 enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
-def expect_weights(
-    problem: str, model: torch.nn.Module, may_lack: Callable[[PreTrainedModel, str], bool] = lambda *_: True
-) -> None:
+def expect_weights(problem: str, model: torch.nn.Module, may_lack: Callable[[PreTrainedModel, str], bool]) -> None:
     """Raise :class:`InputError` if the files of a loaded model on the CPU lack weights.
 
     The libraries would only log a missing weight, and use random numbers.
@@ -119,7 +117,7 @@ def _missing_weights(model: PreTrainedModel) -> list[str]:
 
 
 def unused_pooler(model: PreTrainedModel, weight_name: str) -> bool:
-    """True for a weight of an encoder's pooler, which dual-encoders do not use."""
+    """True for a weight of the pooler of a model without a head. Dual-encoders do not use this pooler."""
     # A model with a head has the encoder as an attribute.
     is_encoder = not hasattr(model, model.base_model_prefix)
     return is_encoder and _is_of_pooler(weight_name)
@@ -136,6 +134,7 @@ def new_head(model: PreTrainedModel, weight_name: str) -> bool:
     has_head = hasattr(model, model.base_model_prefix)
     # A checkpoint that names the model's class was saved with the head.
     was_saved_with_head = type(model).__name__ in class_names(model.config)
+    # The head of a cross-encoder reads the pooler, which is therefore part of the head.
     is_of_encoder = weight_name.startswith(f"{model.base_model_prefix}.") and not _is_of_pooler(weight_name)
     return has_head and not was_saved_with_head and not is_of_encoder
 
@@ -196,6 +195,7 @@ def check_length(length_source: str, length: int, model: Any, tokenizer: Any, *,
     Args:
         length_source: source of the length, for the error.
         length: largest number of tokens of an input, special tokens included.
+        model, tokenizer: the model and its tokenizer, which determine the numbers of positions and special tokens.
         texts: number of texts in an input: 1, or 2 for a cross-encoder (default: 1).
     """
     special_tokens = tokenizer.num_special_tokens_to_add(texts == 2)
@@ -279,7 +279,8 @@ def _remove_normalization(model: SentenceTransformer, settings: ModelSettings) -
 
 def finish_encoder(model: Any, settings: ModelSettings) -> Any:
     """Apply the similarity and the length of ``settings`` to an encoder. Check that the encoder reads texts."""
-    # With "cosine", TextEncoder scales embeddings to unit length. Their inner product is then the cosine.
+    # With "cosine", TextEncoder scales embeddings to unit length. Their inner product is then the cosine. So "cosine"
+    # fits normalize=True even if the similarity of ``settings`` is dot.
     if settings.normalize:
         model.similarity_fn_name = "cosine"
     elif settings.normalize is False or settings.similarity is not None:
@@ -314,7 +315,7 @@ def open_cross(settings: ModelSettings, device: str = "cpu", dtype: str = "fp32"
     if settings.query_prompt is not None:
         model.prompts = {**model.prompts, "asked": settings.query_prompt}
         model.default_prompt_name = "asked"
-    # LanguageModel checks language models.
+    # LanguageModel checks language models itself, because it first changes their chat template.
     if not any(isinstance(module, LogitScore) for module in model):
         check_room_for_texts(model, settings.name)
         check_reading(model, settings)
@@ -355,7 +356,11 @@ def _may_lack_nothing(model: PreTrainedModel, weight_name: str) -> bool:
 
 
 def expect_no(settings: ModelSettings, model_kind: str, *setting_names: str) -> None:
-    """Raise :class:`InputError` if one of the settings is set. ``model_kind`` is the error's subject."""
+    """Raise :class:`InputError` if one of the settings is set, because no model of the kind has these settings.
+
+    ``setting_names`` are attributes of :class:`ModelSettings`. ``model_kind`` is the subject of the error, for example
+    "a model behind an endpoint".
+    """
     unset_settings = ModelSettings("")
     for setting_name in setting_names:
         if getattr(settings, setting_name) != getattr(unset_settings, setting_name):
@@ -469,7 +474,11 @@ def _shortest_length(model: Any, length_name: str) -> int | None:
 
 
 def describe_model(settings: ModelSettings, model: Any, dtype: str) -> dict[str, Any]:
-    """Return everything that affects the output of an open fp32 model, for a manifest, without local paths."""
+    """Return everything that affects the output of an open fp32 model, for a manifest, without local paths.
+
+    ``dtype`` is the precision in which the model will compute. ``left_out`` names the training questions that a
+    checkpoint of this project was not trained on. Values that are not set are omitted.
+    """
     description: dict[str, Any] = {
         "name": shown_name(settings.name),
         "fingerprint": model_fingerprint(model),

@@ -159,7 +159,8 @@ class TrainingBatches(Sampler[list[int]]):
         self.batch = min(batch, len(rows)) // world * world
         if not self.batch:
             raise InputError(f"{len(rows)} training rows, in batches of {batch}, are too few for {world} processes")
-        # Rows per step of this process. The trainers read the names batch_size and drop_last.
+        # Rows per step of this process. batch_size and drop_last are attributes of torch's BatchSampler, in whose place
+        # the trainers use this object.
         self.batch_size = self.batch // world
         self.drop_last = True
         self.steps_per_epoch = len(rows) // self.batch

@@ -49,6 +49,6 @@ class Finding:
     test: str  # a name of TESTS
     where: str  # config/split, a config, a file, or the release directory
     count: int  # the number of faults
-    what: str  # a description of the faults, which includes their number if several are possible
+    what: str  # a description of the faults, usually with their number
     examples: Sequence[str] = ()  # ids, or other short descriptions of single faults
     level: str = ""  # the severity; empty for the severity of the test

@@ -61,7 +61,11 @@ class CheckedRelease:
         return sum(finding.count for finding in self.of(test_name))
 
     def as_json(self) -> dict[str, Any]:
-        """Return the result as JSON: the tests with their findings, the statistics, and the paper's figures."""
+        """Return the result as JSON: the tests with their findings, the statistics, and the paper's figures.
+
+        ``errors`` is the number of faults. The ``level`` of a test is the severity in ``TESTS``. Only its findings have
+        the level that counts, which is lower for an accepted test.
+        """
         tests = []
         for name, (level, counted_faults) in TESTS.items():
             tests.append(

@@ -33,7 +33,7 @@ class CheckRule(NamedTuple):
     Attributes:
         row_kind: ``text`` for a rule that tests all texts at once, otherwise a kind of rows of :func:`_tested_splits`.
         test: a test of :data:`builders.check.findings.TESTS`.
-        what: a description of the fault, with parameters in braces.
+        what: a description of the faults, which follows their number. Parameters are in braces.
         example: the SQL expression of an example.
         rows: the SQL after FROM, with a row for each fault. ``$config`` and ``$split`` are the tested split.
             ``$queries``, ``$corpus`` and ``$qrels`` are the configs of its set. ``$query_split`` is the split with the

@@ -290,7 +290,9 @@ def _pair_rows(texts: QueryTexts) -> Iterator[dict[str, Any]]:
 
 
 def _write_training(release_set: ReleaseSet, output: Output, files: dict[str, RowsFunction]) -> None:
-    """Write training data. ``files`` has the function that makes a file's lines, by the file's name with {} as split.
+    """Write training data. A file without a line is not kept.
+
+    ``files`` maps the name of a file, in which {} stands for the split, to the function that makes the file's lines.
 
     Raises:
         InputError: no query has a positive and a negative passage.

@@ -307,7 +307,7 @@ def joined_with(release_set: ReleaseSet, negative_paths: Sequence[Path]) -> Iter
     """Yield a function that returns a split's joined rows. Mined negatives come before the release's own negatives.
 
     Repeated negatives, and negatives that are also positives, are dropped. ``negative_paths`` are files of
-    ``baselines mine``.
+    ``baselines mine``. Without files, the joined rows are those of the set, unchanged.
 
     Raises:
         InputError: a file is not from ``mine``, the corpus lacks a passage, or the set has none of the queries.

@@ -18,6 +18,7 @@ SELECT positives, count(*) FROM (
     SELECT count(*) AS positives FROM judged {_OF_SPLIT} AND score > 0 GROUP BY query_id
 ) GROUP BY positives
 """
+# A passage counts once for each query that it answers. An id that the corpus has twice, which is a fault, counts once.
 _POSITIVE_LENGTHS = f"""
 WITH positive AS (SELECT docid FROM judged {_OF_SPLIT} AND score > 0),
      passage AS (SELECT id, any_value(chars) AS chars FROM texts
@@ -31,10 +32,12 @@ class ReleaseFigures:
     """The statistics of a release.
 
     Attributes:
-        stats: the keys ``table3``, ``collections``, ``english``, ``stress``, ``positives_per_query``, ``relabelled``
-            and ``label_overlap``, in the format of ``stats.json``.
-        lengths: characters per passage, by corpus config.
-        positives: positive passages per query, by column of Table 3.
+        stats: the keys ``table3``, ``collections`` and ``positives_per_query``, and ``english``, ``stress`` and
+            ``relabelled`` if the release has such rows, in the format of ``stats.json``.
+            :func:`.release_report.run_check` adds ``table2``, ``answers`` and ``label_overlap``.
+        lengths: corpus config -> the number of passages of each length in characters.
+        positives: labelled column of Table 3 -> the number of queries with each number of positive passages. Queries
+            without a positive passage are not counted.
     """
 
     stats: dict[str, Any]
@@ -44,7 +47,7 @@ class ReleaseFigures:
 
 def count_survey(survey_tables: Survey) -> ReleaseFigures:
     """Compute the statistics of the release whose rows are in ``survey_tables``."""
-    # Two sets share a corpus.
+    # Several sets share a corpus, which is counted once.
     corpus_configs = dict.fromkeys(dataset_set.corpus for dataset_set in SETS.values())
     lengths = {}
     for config in corpus_configs:
@@ -67,7 +70,7 @@ def count_survey(survey_tables: Survey) -> ReleaseFigures:
 
 
 def _count_table3(survey_tables: Survey) -> tuple[dict[str, Any], dict[str, LengthCounter]]:
-    """Return the columns of Table 3, and the positive passages per query of each labelled column."""
+    """Return the columns of Table 3, and :attr:`ReleaseFigures.positives`."""
     table3 = {}
     positives = {}
     for dataset_set in SETS.values():
@@ -90,7 +93,7 @@ def _count_table3(survey_tables: Survey) -> tuple[dict[str, Any], dict[str, Leng
 
 
 def _count_english(survey_tables: Survey) -> dict[str, Any]:
-    """Return the number and mean words of the translated queries by split."""
+    """Return ``{split: {"queries", "words_per_query"}}`` of the translated queries: their number and mean words."""
     english = {}
     sql = f"SELECT count(*), avg(words) FROM texts {_OF_SPLIT}"
     for dataset_set in SETS.values():
@@ -104,7 +107,7 @@ def _count_english(survey_tables: Survey) -> dict[str, Any]:
 
 
 def _count_perturbed(survey_tables: Survey) -> dict[str, Any]:
-    """Return the number of perturbed queries by set and split."""
+    """Return ``{part: {"queries": number}}`` of the perturbed queries. A part is ``SET_SPLIT`` (:func:`.part_id`)."""
     release = survey_tables.release
     counts = {}
     for kind in STRESS_KINDS:
@@ -116,7 +119,7 @@ def _count_perturbed(survey_tables: Survey) -> dict[str, Any]:
 
 
 def _count_corrections(survey_tables: Survey) -> dict[str, Any]:
-    """Compare the judgments of people with the judgments before, by split."""
+    """Compare the judgments of people with the judgments before. Return :func:`.count_relabelled` by split."""
     release = survey_tables.release
     corrections = {}
     for split in survey_tables.splits(BEFORE):
@@ -130,7 +133,11 @@ def _count_corrections(survey_tables: Survey) -> dict[str, Any]:
 
 
 def _count_lengths(survey_tables: Survey, sql: str, *parameters: str) -> LengthCounter:
-    """Count the rows (length, number of texts) of a query."""
+    """Run SQL that returns rows (length, number of texts), and count the texts by length.
+
+    ``parameters`` replace the ``?`` of the SQL in order. For positive passages per query, a length is the number of
+    positives, and the texts are queries.
+    """
     counter = LengthCounter()
     lengths, text_counts = survey_tables.con.execute(sql, list(parameters)).fetchnumpy().values()
     if len(lengths):

@@ -47,8 +47,8 @@ class Finding:
     """The faults that a test found in a file or split, with at most ``EXAMPLES`` examples."""
 
     test: str  # a name of TESTS
-    where: str  # config/split, or a file
-    count: int
-    what: str
-    examples: Sequence[str] = ()
+    where: str  # config/split, a config, a file, or the release directory
+    count: int  # the number of faults
+    what: str  # a description of the faults, usually with their number
+    examples: Sequence[str] = ()  # ids, or other short descriptions of single faults
     level: str = ""  # the severity; empty for the severity of the test

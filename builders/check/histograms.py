@@ -61,7 +61,10 @@ def _draw_lengths(panel: Any, counter: LengthCounter) -> str:
 
 
 def _draw_positives(panel: Any, counter: LengthCounter) -> str:
-    """Draw a bar for each number of positives from 1. The last bar has all queries with more positives."""
+    """Draw a bar for each number of positives from 1. The last bar has all queries with more positives.
+
+    Every counted query has at least one positive, so no bar for 0 is missing. Return the label of the axis.
+    """
     last_bar = max(_LEAST_LAST_BAR, counter.quantile(_DRAWN_SHARE))
     padded_counts = np.pad(counter.counts, (0, last_bar + 1))  # also for numbers that no query has
     heights = [int(query_count) for query_count in padded_counts[1:last_bar]]

@@ -12,7 +12,11 @@ from builders.store.table3 import TABLE3_ROWS, format_figure
 
 
 def side_by_side(release_stats: dict[str, Any]) -> str:
-    """Format Table 3 of the release and of the paper, the collections and the label overlap as aligned text."""
+    """Format the statistics of a release beside the paper's figures as text.
+
+    ``release_stats`` is :attr:`.ReleaseFigures.stats`, with the keys that :func:`.run_check` adds. Parts that the
+    release lacks are skipped.
+    """
     paper = published_figures()
     lines = _table3_lines(release_stats["table3"], paper["table3"])
     for split, figures in release_stats.get("english", {}).items():
@@ -25,17 +29,17 @@ def side_by_side(release_stats: dict[str, Any]) -> str:
         lines += ["", *_table2_lines(paper, release_stats["table2"])]
     if release_stats.get("answers"):
         lines += ["", answers_text(release_stats["answers"])]
-    for split, overlap in release_stats.get("label_overlap", {}).items():
+    for qrels_split, overlap in release_stats.get("label_overlap", {}).items():  # for example qrels/dev
         overlapping = format_figure(overlap["overlapping"])
         query_count = format_figure(overlap["test_queries"])
-        share = f"{overlap['overlapping_share'] or 0:.2%}"
-        counts = f"{split}: {overlapping} of {query_count} queries ({share})"
+        share = f"{overlap['overlapping_share'] or 0:.2%}"  # None without a positive passage in the split
+        counts = f"{qrels_split}: {overlapping} of {query_count} queries ({share})"
         lines += ["", f"{counts} share a positive passage with a training query"]
     return "\n".join(lines)
 
 
 def _table3_lines(table3: dict[str, Any], paper_table3: dict[str, Any]) -> list[str]:
-    """Return Table 3 with two columns for each column of the paper: the release's figures and the paper's."""
+    """Return Table 3 with two columns for each column of the release: the release's figures and the paper's."""
     titles = ["Table 3"]
     subtitles = [""]
     for column in table3:
@@ -81,7 +85,11 @@ def _collection_lines(config: str, lengths: dict[str, Any], paper_lengths: dict[
 
 
 def _table2_lines(paper: dict[str, Any], set_counts: dict[str, dict[str, int]]) -> list[str]:
-    """Return Table 2 with the release's counts below the paper's row of the set, and what Table 3 has instead."""
+    """Return Table 2 with the release's counts below the paper's row of the set.
+
+    The last line has the counts of the paper's Table 3, because they differ from Table 2. ``paper`` has all figures of
+    the paper (:func:`.published_figures`). ``set_counts`` has the ``queries`` and ``passages`` by set.
+    """
     rows = [("Table 2", "lang.", "queries", "passages", "source of queries", "source of passages", "annotation")]
     for paper_row in paper["table2"]:
         rows.append((paper_row["dataset"], *paper_row["values"]))

@@ -28,7 +28,8 @@ _WORST_FIRST = (ERROR, WARNING, INFO)
 class CheckedRelease:
     """The findings on a release in the order of ``TESTS``, and its statistics.
 
-    ``drawn_overlaps`` has a row for the label overlap of each interpolation or extrapolation set.
+    Every finding has its level. ``drawn_overlaps`` are the rows of :func:`.judgments.drawn_overlaps`: one for the label
+    overlap of each interpolation or extrapolation set.
     """
 
     findings: list[Finding]
@@ -45,7 +46,10 @@ class CheckedRelease:
         return [finding for finding in self.findings if finding.level == ERROR]
 
     def results(self) -> list[tuple[str, str, int, str]]:
-        """Return (test, result, fault count, counted faults) of every test. The result is ok, or the worst level."""
+        """Return (test, result, fault count, description of the counted faults) of every test.
+
+        The result is ok, or the worst level of the test's findings.
+        """
         results = []
         for test, (_, counted_faults) in TESTS.items():
             levels = [finding.level for finding in self.of(test)]
@@ -57,7 +61,11 @@ class CheckedRelease:
         return sum(finding.count for finding in self.of(test_name))
 
     def as_json(self) -> dict[str, Any]:
-        """Return the result as JSON: the tests with their findings, the statistics, and the paper's figures."""
+        """Return the result as JSON: the tests with their findings, the statistics, and the paper's figures.
+
+        ``errors`` is the number of faults. The ``level`` of a test is the severity in ``TESTS``. Only its findings have
+        the level that counts, which is lower for an accepted test.
+        """
         tests = []
         for name, (level, counted_faults) in TESTS.items():
             tests.append(
@@ -101,7 +109,8 @@ def _describe(finding: Finding) -> str:
 def run_check(release: Release, accepted: frozenset[str] = frozenset()) -> CheckedRelease:
     """Test a release. ``accepted`` are names of tests whose errors count as warnings."""
     findings = check_files(release)
-    # The rows of a config with a wrong file are not tested, because the file could be the cause of their faults.
+    # The rows of a config with a wrong file are not tested, because the file could be the cause of their faults. For a
+    # wrong file outside of the configs, such as README.md, the set has the file's name, which no config has.
     broken_configs = {finding.where.split("/")[0] for finding in findings if finding.test == "manifest"}
     with open_survey(release, broken_configs) as tables:
         figures = count_survey(tables)
@@ -133,7 +142,10 @@ def run_check(release: Release, accepted: frozenset[str] = frozenset()) -> Check
 
 
 def _count_table2(survey_tables: Survey) -> dict[str, dict[str, int]]:
-    """Return the numbers of queries and passages of each set for Table 2. Changed queries are not in Table 2."""
+    """Return ``{set: {"queries", "passages"}}``, the sizes of the sets for Table 2.
+
+    Sets of translated or perturbed queries, which have an ``original_column``, are not in Table 2.
+    """
     release = survey_tables.release
     counts = {}
     for set_name, dataset_set in SETS.items():
@@ -149,7 +161,10 @@ def _count_table2(survey_tables: Survey) -> dict[str, dict[str, int]]:
 
 
 def check_files(release: Release) -> list[Finding]:
-    """Compare every file with the manifest (size, SHA-256, rows, columns), and find unlisted files."""
+    """Compare every file with the manifest (size, SHA-256), test the rows and values of shards, find unlisted files.
+
+    The findings have no level yet.
+    """
     entries = release.manifest.files
     with concurrent.futures.ThreadPoolExecutor(usable_cores()) as pool:
         reasons = pool.map(partial(_wrong_entry, release), entries)
@@ -159,7 +174,7 @@ def check_files(release: Release) -> list[Finding]:
                 if reason:
                     wrong_files.append((entry.path, reason))
                 bar.update(entry.bytes)
-    # A split may lack shards that the manifest does not list either.
+    # If the manifest lacks a shard, too, the comparison above finds no fault. The numbers in the shards' names show it.
     for config, split in release.splits():
         try:
             release.shards(config, split)
@@ -174,6 +189,7 @@ def check_files(release: Release) -> list[Finding]:
 
 
 def _wrong_entry(release: Release, entry: FileEntry) -> str:
+    """Describe the first difference between a file and its manifest entry; empty if they agree."""
     # ``again`` ignores the cache of verified files, because `check` must read every file.
     return wrong_file(release.path / entry.path, entry, again=True)
 

@@ -17,8 +17,8 @@ def tables_of(outcome: CheckedRelease) -> list[Table]:
     stats = outcome.figures.stats
     paper = published_figures()
     label_overlap = []
-    for split, counts in stats.get("label_overlap", {}).items():
-        label_overlap.append({"split": split, **counts})
+    for qrels_split, counts in stats.get("label_overlap", {}).items():  # for example qrels/dev
+        label_overlap.append({"split": qrels_split, **counts})
     english = stats.get("english", {})
     tables = [
         _test_table(outcome),
@@ -67,7 +67,10 @@ def _table3(release_table3: Mapping[str, Any], paper_table3: Mapping[str, Any]) 
 def _beside_paper(
     title: str, release_figures: Mapping[str, Any], paper_figures: Mapping[str, Any], keys: tuple[str, ...]
 ) -> Table:
-    """Return a row for each part, with the paper's figure right of the release's figure if the paper has one."""
+    """Return a row for each part, with the paper's figure right of the release's figure if the paper has one.
+
+    A part is a config or a split. Both mappings have the figures of a part by key, for example ``mean_chars``.
+    """
     columns = ["part"]
     for key in keys:
         columns.append(key)
@@ -90,6 +93,7 @@ def _in_paper(key: str, paper_figures: Mapping[str, Any]) -> bool:
 
 
 def _rows_as_table(title: str, records: list[dict[str, Any]], text_columns: int) -> Table:
+    """Return a table with a row for each record of the label overlap, and a column for each key of the records."""
     columns = overlap_columns(records)
     rows = []
     for record in records:

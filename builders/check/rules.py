@@ -31,13 +31,15 @@ class CheckRule(NamedTuple):
     """An SQL query that finds faults in rows of one kind.
 
     Attributes:
-        row_kind: the kind of rows to test, from :func:`_tested_splits`.
+        row_kind: ``text`` for a rule that tests all texts at once, otherwise a kind of rows of :func:`_tested_splits`.
         test: a test of :data:`builders.check.findings.TESTS`.
-        what: a description of the fault, with parameters in braces.
+        what: a description of the faults, which follows their number. Parameters are in braces.
         example: the SQL expression of an example.
         rows: the SQL after FROM, with a row for each fault. ``$config`` and ``$split`` are the tested split.
             ``$queries``, ``$corpus`` and ``$qrels`` are the configs of its set. ``$query_split`` is the split with the
-            rows' queries, or NULL for queries of several splits. Names of ``_ROW_SETS`` may be used as tables.
+            rows' queries, or NULL for queries of several splits. ``$second`` is the other split of a rule for two
+            splits. Names of ``_ROW_SETS`` may be used as tables. A rule for texts uses none of these parameters and
+            names, and its rows have the columns ``config`` and ``split``.
     """
 
     row_kind: str
@@ -61,7 +63,8 @@ _ROW_SETS = {
     "query_ids": "SELECT id FROM texts WHERE config = $queries AND split = coalesce($query_split, split)",
     "known_before": "SELECT query_id AS before FROM judged WHERE config = 'qrels-before' AND split = $split",
 }
-# Table of _ROW_SETS -> parameter of its config.
+# Table of _ROW_SETS -> parameter of its config. If this config was not read, a rule that uses the table is skipped,
+# because the rule would report every row.
 _REQUIRED_CONFIGS = {"corpus_ids": "corpus", "query_ids": "queries"}
 _TOO_LONG = f"chars > CASE WHEN config LIKE '%corpus' THEN {LONGEST_PASSAGE} ELSE {LONGEST_QUERY} END"
 # Several Chinese queries may share a translation, so zh_id is part of GROUP BY. Ids are read only for repeated texts.
@@ -74,6 +77,7 @@ _REPEATED_TEXTS = """(
     FROM texts JOIN again USING (config, split, key) WHERE texts.zh_id IS NOT DISTINCT FROM again.zh_id
     GROUP BY config, split, key, texts.zh_id
 )"""
+# Of two texts with the same id, at least one has an id that is not its MD5. So only such ids are grouped.
 _TWO_TEXTS = """(
     SELECT config, split, id FROM texts WHERE id IN (SELECT id FROM texts WHERE NOT id_ok)
     GROUP BY config, split, id HAVING count(DISTINCT key) > 1
@@ -99,6 +103,7 @@ _DIFFERENT_PAIRS = """(
          positives AS (SELECT query_id, docid FROM passages WHERE positive)
     (FROM known EXCEPT FROM positives) UNION ALL (FROM positives EXCEPT FROM known)
 )"""
+# asked: a query of the split. told: a row of duplicated or others. Every query must be told once, and nothing else.
 _NOT_IN_ONE = """(
     SELECT id, 1 AS asked, 0 AS told FROM query_ids
     UNION ALL
@@ -216,7 +221,8 @@ RULES = (
         example=_PAIR_EXAMPLE,
         rows=f"judgments {_BY_PAIR}(*) > 1",
     ),
-    # Every query of a labelled split needs a positive passage. In restrain-* and resttest-*, judged queries need one.
+    # Every query of a labelled split needs a positive passage. In other judgments (qrels-before, restrain-* and
+    # resttest-*), only the judged queries need one.
     CheckRule(
         row_kind="sampled",
         test="queries-without-positives",
@@ -381,7 +387,7 @@ RULES = (
 def check_rows(survey_tables: Survey, counted_stats: dict[str, Any]) -> Iterator[Finding]:
     """Apply every rule to the rows. Then compare sizes with Table 3, and ``stats.json`` with ``counted_stats``.
 
-    ``counted_stats`` are the counts of :func:`builders.check.count.count_survey`.
+    ``counted_stats`` is :attr:`.ReleaseFigures.stats`, with the key ``answers`` if the release has answers.
     """
     for config, split, reason in survey_tables.failures:
         yield Finding("manifest", f"{config}/{split}", 1, f"cannot be read ({reason})")
@@ -408,8 +414,8 @@ class _TestedRows(NamedTuple):
 
     Attributes:
         name: the place in findings.
-        kinds: the kinds of its rows, see :class:`CheckRule`.
-        parameters: the parameters of rules.
+        kinds: the kinds of its rows. The rules with these values of :attr:`CheckRule.row_kind` apply.
+        parameters: the values of the parameters of :attr:`CheckRule.rows`, without the dollar sign in their names.
     """
 
     name: str
@@ -451,12 +457,12 @@ def _tested_split(survey_tables: Survey, config: str, split: str) -> _TestedRows
         "corpus": dataset_set.corpus,
         "qrels": dataset_set.qrels,
     }
-    kinds: set[str] = set()
+    kinds: set[str] = set()  # stays empty for passages and plain queries, which only the rules for texts test
     if columns is QRELS and config == dataset_set.qrels:
         kinds = {"judged", "labelled"}
         if dataset_set is main:
             kinds.add("corrected")
-    elif columns is QRELS:  # restrain-* and resttest-* have queries of several splits
+    elif columns is QRELS:  # qrels-before, restrain-* and resttest-*; the drawn sets have queries of several splits
         kinds = {"judged", "sampled"}
         parameters["query_split"] = None
     elif columns is IDS:
@@ -487,6 +493,7 @@ def _tested_split(survey_tables: Survey, config: str, split: str) -> _TestedRows
 
 def _test_texts(survey_tables: Survey, rule: CheckRule) -> Iterator[Finding]:
     """Apply a rule for texts to all splits at once."""
+    # In DuckDB, min with a number returns a list of the smallest values.
     faults = f"SELECT config, split, {rule.example} AS example FROM {rule.rows}"
     sql = f"SELECT config, split, count(*), min(example, {EXAMPLES}) FROM ({faults}) GROUP BY ALL ORDER BY ALL"
     for config, split, fault_count, examples in survey_tables.rows(sql):
@@ -496,6 +503,7 @@ def _test_texts(survey_tables: Survey, rule: CheckRule) -> Iterator[Finding]:
 
 def _test_rows(survey_tables: Survey, rule: CheckRule, tested_rows: _TestedRows) -> Iterator[Finding]:
     """Apply a rule to a split, or to a group of splits."""
+    # A definition too many, for a name that only occurs inside another word, would not change the rows.
     row_sets = {name: sql for name, sql in _ROW_SETS.items() if name in rule.rows}
     unread = _unread_config(survey_tables, row_sets, tested_rows.parameters)
     if unread:
@@ -564,6 +572,7 @@ def _compare_sizes(
 
 def check_stats(survey_tables: Survey, counted_stats: dict[str, Any]) -> Iterator[Finding]:
     """Compare the values of ``stats.json`` with counts of the rows."""
+    # The counts lack the rows of a split that could not be read.
     if survey_tables.failures:
         return
     try:

@@ -40,15 +40,23 @@ CREATE TABLE texts (
     config VARCHAR, split VARCHAR, id VARCHAR,
     key UHUGEINT,       -- the MD5 of the text as a number, half the size of its hex digits
     id_ok BOOLEAN,      -- true if the id is the MD5 in lower-case hex
-    chars INTEGER, blank BOOLEAN, control VARCHAR, replaced BOOLEAN, words INTEGER, zh_id VARCHAR,
+    chars INTEGER,
+    blank BOOLEAN,      -- true if the text has no visible character
+    control VARCHAR,    -- the first control character, or NULL
+    replaced BOOLEAN,   -- true if the text has U+FFFD
+    words INTEGER, zh_id VARCHAR, -- of an English query: its words, and the id of the Chinese query; else NULL
     original_id VARCHAR -- of a perturbed query: the id of the query as people asked it
 );
 CREATE TABLE judged (config VARCHAR, split VARCHAR, query_id VARCHAR, docid VARCHAR, score BIGINT);
+-- the ids of samples
 CREATE TABLE listed (config VARCHAR, split VARCHAR, id VARCHAR);
 CREATE TABLE original (config VARCHAR, split VARCHAR, original_id VARCHAR, text_id VARCHAR);
 CREATE TABLE joined (config VARCHAR, split VARCHAR, query_id VARCHAR, id_ok BOOLEAN);
 CREATE TABLE answered (
-    config VARCHAR, split VARCHAR, query_id VARCHAR, fits BOOLEAN, question_type VARCHAR, docids VARCHAR[]
+    config VARCHAR, split VARCHAR, query_id VARCHAR,
+    fits BOOLEAN,       -- true if each list of the row has an item for each answer, or may be empty and is empty
+    question_type VARCHAR,
+    docids VARCHAR[]    -- the passages that contain an answer, each once
 );
 CREATE TABLE joined_passages (
     config VARCHAR, split VARCHAR, query_id VARCHAR, docid VARCHAR, positive BOOLEAN, id_ok BOOLEAN
@@ -113,6 +121,7 @@ class Survey:
 
     Attributes:
         con: the database with ``_TABLES``. ``config`` and ``split`` name the origin of a row.
+        release: the release that was read.
         loaded: the (config, split) pairs whose rows are in the tables.
         failures: (config, split, reason) for every unreadable split.
     """
@@ -146,6 +155,8 @@ def _split_order(split: str) -> tuple[int, str]:
 @contextlib.contextmanager
 def open_survey(release: Release, broken_configs: Collection[str] = ()) -> Iterator[Survey]:
     """Read a release into tables, except ``broken_configs``. The tables are removed when the block ends.
+
+    An unreadable split is no error: the split is listed in :attr:`Survey.failures`, and has no rows in the tables.
 
     Raises :class:`DiskFull` if TMPDIR is too small for the tables.
     """

@@ -97,6 +97,7 @@ def _pyserini_documents(release_set: ReleaseSet) -> Iterator[dict[str, str]]:
 
 
 def _batches_of(rows: Iterator[dict[str, str]], size: int) -> Iterator[list[dict[str, str]]]:
+    """Yield the rows in lists of ``size`` rows. The last list may be shorter."""
     while True:
         # An empty batch marks the end.
         batch = list(itertools.islice(rows, size))
@@ -106,7 +107,10 @@ def _batches_of(rows: Iterator[dict[str, str]], size: int) -> Iterator[list[dict
 
 
 def _write_topics(release_set: ReleaseSet, output: Output, queries_name: str, qrels_name: str, gap: str) -> None:
-    """Write queries and judgments as TREC or MS MARCO has them. In the names, {} stands for the split."""
+    """Write queries and judgments as TREC or MS MARCO has them.
+
+    In the names of the files, {} stands for the split. ``gap`` separates the columns of the judgments.
+    """
     for split in release_set.query_splits():
         id_and_text = ((batch["_id"], batch["text"]) for batch in release_set.queries(split))
         output.texts(queries_name.format(split), id_and_text, total=release_set.query_count(split))
@@ -153,7 +157,10 @@ _TSV_SEPARATORS = r"[\t\r\n]"  # separators of fields and lines in the official 
 
 
 def write_official(release_set: ReleaseSet, output: Output) -> None:
-    """Write the original release's files, and the baseline's training files if train has negatives."""
+    """Write the original release's files, and the baseline's training files if train has negatives.
+
+    Raises :class:`InputError` for another set than main.
+    """
     release = release_set.release
     if release_set.name != "main":
         raise InputError(
@@ -165,7 +172,7 @@ def write_official(release_set: ReleaseSet, output: Output) -> None:
             name, columns = _OFFICIAL_FILES[config]
             batches = release.batches(config, split, columns, ROWS)
             if "positive_passages" in columns and not _has_passages(release, split, "positive_passages"):
-                # Questions without judgments, as in the pre-processed release.
+                # A split without judgments is a JSON object {question: id}, as in the pre-processed release.
                 ids_by_question: dict[str, str] = {}
                 for batch in batches:
                     ids_by_question |= zip(batch["query"].to_pylist(), batch["query_id"].to_pylist(), strict=True)
@@ -185,7 +192,7 @@ def write_official(release_set: ReleaseSet, output: Output) -> None:
 
 
 def _has_passages(release: Release, split: str, column: str) -> bool:
-    """True if a list of passages in this column is not empty."""
+    """True if a list of passages in this column is not empty. The config of joined rows has the name of its split."""
     return any(len(batch[column].flatten()) for batch in release.batches(split, split, [column], ROWS))
 
 
@@ -207,7 +214,10 @@ def _rename_keys(value: Any) -> Any:
 def _training_columns(
     release: Release, lines_of: Callable[[dict[str, Any]], Iterator[list[str]]], bar: Any
 ) -> Iterator[list[pa.Array]]:
-    """Yield the columns of the baseline's training lines, and move the bar by the questions of each batch."""
+    """Yield the columns of the baseline's training lines, and move the bar by the questions of each batch.
+
+    ``lines_of`` returns the lines of a joined row. A line is a list of fields.
+    """
     for batch in release.batches("train", "train", ["query", "positive_passages", "negative_passages"], ROWS):
         lines: list[list[str]] = []
         for row in batch.to_pylist():
@@ -218,13 +228,16 @@ def _training_columns(
 
 
 def _dual_lines(row: dict[str, Any]) -> Iterator[list[str]]:
-    """Yield a line for each negative. Positives are repeated in turn."""
+    """Yield a line for each negative: query, empty title, positive, empty title, negative, label.
+
+    Positives are repeated in turn. If a query has more positives than negatives, the last positives have no line.
+    """
     for positive, negative in zip(itertools.cycle(row["positive_passages"]), row["negative_passages"], strict=False):
         yield [row["query"], "", positive["text"], "", negative["text"], "0"]
 
 
 def _cross_lines(row: dict[str, Any]) -> Iterator[list[str]]:
-    """Yield a line for each positive, then a line for each negative."""
+    """Yield a line for each positive, then a line for each negative: query, empty title, passage, label."""
     for passage in row["positive_passages"]:
         yield [row["query"], "", passage["text"], "1"]
     for passage in row["negative_passages"]:
@@ -277,7 +290,9 @@ def _pair_rows(texts: QueryTexts) -> Iterator[dict[str, Any]]:
 
 
 def _write_training(release_set: ReleaseSet, output: Output, files: dict[str, RowsFunction]) -> None:
-    """Write training data. ``files`` has the function that makes a file's lines, by the file's name with {} as split.
+    """Write training data. A file without a line is not kept.
+
+    ``files`` maps the name of a file, in which {} stands for the split, to the function that makes the file's lines.
 
     Raises:
         InputError: no query has a positive and a negative passage.
@@ -391,7 +406,7 @@ def export_set(
             runs, or ``out`` exists and is not an earlier export.
     """
     _check_options(form, negatives, runs, runs_only)
-    # Refuse what would copy files from outside the release, or write into the release.
+    # Refuse links that would copy files from outside the release, and an ``out`` inside the release.
     refuse_outer_links(release)
     source = Path(os.path.realpath(release.path))
     if source in Path(os.path.realpath(out)).parents:
@@ -403,6 +418,7 @@ def export_set(
         release_set = set_class(release, name, top_k)
         if not runs_only:
             FORMATS[form](release_set, output)
+            # The release may have runs of its own, whose queries are those of the set main.
             if form == "trec" and name == "main":
                 release_runs = [entry.path for entry in release.manifest.files if entry.path.startswith("runs/")]
                 runs = [*map(release.verified_path, release_runs), *runs]

@@ -120,7 +120,7 @@ def export_release(
             inputs[f"negatives {number}"] = file_input(f"the negatives {path}", path)
         inputs["run"] = runs_input("the runs", run)
         options = option_values(arguments, inputs, ("negatives",))
-        # The files of runs have the names of the runs.
+        # An exported run has the name of its file, so equal runs with other names are another export.
         run_paths = [one_run.path if isinstance(one_run, Run) else one_run for one_run in run]
         options["run_names"] = [run_path.name for run_path in run_paths]
         call = VerbCall("export", RESULT_VERSION, options, inputs)

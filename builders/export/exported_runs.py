@@ -45,10 +45,11 @@ _EMPTY_ANSWERS = _empty_answers()
 
 
 def distinct_hits(hits: list[Hit]) -> list[tuple[str, str]]:
-    """Return the (passage, score) pairs of a query, best first, with strictly falling scores and no repeated passage.
+    """Return the (passage id, score) pairs of a query with strictly falling scores and no repeated passage.
 
-    A score that is not below its predecessor becomes the next 32-bit float below the predecessor. If a score becomes
-    infinite, descending whole numbers replace all scores.
+    ``hits`` are best first. A returned score is a decimal number as text. A score that is not below its predecessor
+    becomes the next 32-bit float below the predecessor. If a score becomes infinite, the descending whole numbers to 1
+    replace all scores.
     """
     scores: dict[str, np.float32] = {}
     previous_score = np.float32(np.inf)
@@ -110,7 +111,7 @@ def _copied_lines(path: Path) -> Blocks:
 
 
 def _has_falling_scores(run: Run) -> bool:
-    """True if the scores of every query fall strictly, and no query has a repeated passage."""
+    """True if the scores of every query fall strictly as 32-bit floats, and no query has a repeated passage."""
     for hits in run.hits.values():
         passage_ids = {passage_id for passage_id, _ in hits}
         scores = np.array([score for _, score in hits], np.float32)
@@ -120,7 +121,7 @@ def _has_falling_scores(run: Run) -> bool:
 
 
 def _encode_trec(run: Run, tag: str, _: ReleaseSet) -> Blocks:
-    """Yield the lines of each query of a TREC run."""
+    """Yield the lines of each query of a TREC run. ``tag`` is the last field of a line, which has no white space."""
     tag = "_".join(tag.split()) or "run"
     for query_id, hits in run.hits.items():
         lines: list[str] = []
@@ -140,7 +141,7 @@ def _encode_results(run: Run, _: str, release_set: ReleaseSet) -> Blocks:
 
 
 def _encode_predictions(run: Run, _: str, release_set: ReleaseSet) -> Blocks:
-    """Return the first 50 distinct passages of each query.
+    """Return the official predictions: a JSON object with the ids of the first 50 distinct passages by query id.
 
     The queries have the order of their split, which is the split with most of the run's queries.
 
@@ -197,7 +198,11 @@ def _read_query_texts(release_set: ReleaseSet, split: str) -> dict[str, str]:
 
 
 def _encode_rag(run: Run, _: str, release_set: ReleaseSet) -> Blocks:
-    """Yield a JSON line for each query of a run: the question, its answers and types, and the best passages' texts."""
+    """Yield a JSON line for each query of a run: the question, its answers and types, and the best passages' texts.
+
+    Queries of the split that the run lacks have no line. Raises :class:`InputError` if the set or the split has no
+    answers, for queries of another split and for unknown passages.
+    """
     best_hits = {query_id: distinct_hits(hits)[: release_set.top_k] for query_id, hits in run.hits.items() if hits}
     split, query_texts = _find_split(run, best_hits, release_set)
     answers = read_answers(release_set.release, release_set.name, split)
@@ -233,7 +238,7 @@ def _name_queries(query_ids: Sequence[str]) -> str:
 def _encode_object(
     hits_by_query: Mapping[str, list[Any]], encode_hits: Callable[[list[Any]], str]
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield the blocks of a JSON object that has a line for each query."""
+    """Yield the blocks of a JSON object that has a line for each query. A row of a block is a hit, not a line."""
     yield 0, b"{\n"
     separator = ""
     for query_id, hits in hits_by_query.items():
@@ -260,8 +265,10 @@ class RunForm(NamedTuple):
     Attributes:
         folder: folder of the runs.
         ending: ending of the files.
-        encode: function of (run, name, set) that returns the blocks of a file.
-        count_rows: function of a run that returns the largest number of rows of the file.
+        encode: function of (run, name, set) that returns the blocks of a file. The name is that of the run's file
+            without its endings.
+        count_rows: function of a run that returns the largest number of rows of the file. A row is a retrieved passage,
+            or in the format rag a query.
     """
 
     folder: str

@@ -29,12 +29,13 @@ class Output:
         negatives: files of hard negatives from `baselines mine`.
         negatives_per_positive: number of negatives dealt to each positive of training data.
         rows: number of rows of each written file, by the file's name in the folder.
-        notes: further content of the file EXPORT, for example the number of changed lines in each file.
+        notes: further content of the file EXPORT: name of a note -> file name -> number. For example, the number of
+            changed lines in each file.
     """
 
     def __init__(self, folder: Path, source: Path, negatives: Sequence[Path], negatives_per_positive: int) -> None:
         self.folder = folder
-        self._source = source
+        self._source = source  # the release directory, for errors
         self.negatives = negatives
         self.negatives_per_positive = negatives_per_positive
         self.rows: dict[str, int] = {}
@@ -72,7 +73,8 @@ class Output:
                 if changed_count:
                     changed_lines[file_name] = changed_lines.get(file_name, 0) + changed_count
                     columns = [pc.replace_substring_regex(column, breaks, " ") for column in columns]
-                yield len(is_changed), _encode_lines(pc.binary_join_element_wise(*columns, "\t"))
+                lines = pc.binary_join_element_wise(*columns, "\t")  # the last argument separates the fields
+                yield len(is_changed), _encode_lines(lines)
 
         self.blocks(file_name, encode_batches(), total, bar)
         # Warn once for a file, not for every batch.

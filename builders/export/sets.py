@@ -115,6 +115,7 @@ class ReleaseSet:
         return self.count_rows(self.configs.queries, split)
 
     def qrels_splits(self) -> list[str]:
+        """Return the splits that have judgments, in the order train, dev, test."""
         if not self.configs.translated:
             judged_splits = self._splits(self.configs.qrels)
             if self.configs.original_column:  # the qrels of the originals also have the split train
@@ -127,6 +128,10 @@ class ReleaseSet:
         return any(batch.num_rows for batch in self.qrels(split))
 
     def qrels(self, split: str) -> Batches:
+        """Yield a split's judgments with the ids of the set's own queries.
+
+        A translated set has only judgments with score 1, because its joined rows are read without their negatives.
+        """
         if not self.configs.translated:
             judgments = self.release.batches(self.configs.qrels, split, QRELS.names)
             if self.configs.original_column:
@@ -170,6 +175,7 @@ class ReleaseSet:
         if (joined_config, split) in release_splits:
             yield from self.release.batches(joined_config, split, JOINED.names, rows=ROWS)
         elif configs.translated or (configs.qrels, split) not in release_splits:
+            # The judgments of translated queries are only in joined rows.
             yield from self._unjudged_rows(split)
         else:
             yield from self._join_rows(split)
@@ -209,8 +215,8 @@ class ReleaseSet:
 def _open_database(release: Release, tables: dict[str, tuple[str, str]]) -> Iterator[tuple[Any, dict[str, Any]]]:
     """Yield a connection to an empty database, and the Parquet files of each table.
 
-    ``tables`` has the config and split of each table. The files are parameters of queries. They stay readable inside
-    the block.
+    ``tables`` has the config and split of each table, and the yielded files are lists of paths by table. The SQL of a
+    query has them as parameters ($corpus). They stay readable inside the block.
     """
     from builders.core.database import open_database
 
@@ -241,6 +247,10 @@ class DrawnSet(ReleaseSet):
         return drawn_splits
 
     def _splits(self, config: str) -> list[str]:
+        """Return the splits of the drawn config, and if it has only train, also dev and test of the main set.
+
+        ``config`` is the drawn config or a config of the main set.
+        """
         # Dev and test have the judgments of the main set.
         main_config = SETS["main"].qrels if config == self.name else config
         test_splits = [split for split in super()._splits(main_config) if split != "train"]
@@ -297,7 +307,7 @@ def joined_with(release_set: ReleaseSet, negative_paths: Sequence[Path]) -> Iter
     """Yield a function that returns a split's joined rows. Mined negatives come before the release's own negatives.
 
     Repeated negatives, and negatives that are also positives, are dropped. ``negative_paths`` are files of
-    ``baselines mine``.
+    ``baselines mine``. Without files, the joined rows are those of the set, unchanged.
 
     Raises:
         InputError: a file is not from ``mine``, the corpus lacks a passage, or the set has none of the queries.

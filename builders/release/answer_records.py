@@ -44,7 +44,7 @@ def record_of(raw_row: RawRow[Any], file_name: str) -> Record:
         "question_type": _known_value("question_type", raw_row.question_type),
         "fact_or_opinion": _known_value("fact_or_opinion", raw_row.fact_or_opinion),
     }
-    return merge_records([record])
+    return merge_records([record])  # drops repeated and blank answers
 
 
 def _known_value(field_name: str, value: str | None) -> str:
@@ -135,8 +135,8 @@ def renew_answers(
 ) -> None:
     """Write the rows of ``answers`` for new judgments of a split, if ``base_release`` has answers.
 
-    The options of span-F1 are those with which the answers of ``base_release`` were made. ``query_ids`` limits the rows
-    to these queries (default: all).
+    The options of span-F1 are those with which the answers of ``base_release`` were made. ``query_ids`` are the queries
+    whose rows are kept (default: all). The rows of other queries are dropped from the split.
     """
     if ("answers", split) not in base_release.splits():
         return
@@ -149,7 +149,10 @@ def renew_answers(
 
 
 def rule_of(manifest: Manifest) -> SpanOptions:
-    """Return the options of span-F1 with which a release's ``answers`` were made."""
+    """Return the options of span-F1 with which a release's ``answers`` were made.
+
+    Options that no build records have their defaults.
+    """
     last_options: dict[str, Any] = {}
     # A later build replaces the answers of an earlier build.
     for build in manifest.builds:

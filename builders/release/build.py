@@ -47,8 +47,9 @@ def build_from_raw(
     """Build the release directory ``out`` from ``sources``, and return the content of its ``stats.json``.
 
     The release's bytes depend only on the sources and options, not on the number of workers or on interruptions. The
-    tasks run on ``engine`` (default: ``workers`` processes on this machine). Raises :class:`InputError` for wrong
-    input, or if ``out`` exists and is not a release.
+    tasks run on ``engine`` (default: ``workers`` processes on this machine, or one for a small input). With ``resume``,
+    the finished work of a killed build is reused. Raises :class:`InputError` for wrong input, or if ``out`` exists and
+    is not a release.
     """
     input_states = states_of(sources)
     input_bytes = sum(size for _, size, _ in input_states)
@@ -60,7 +61,8 @@ def build_from_raw(
         work_beside(out, _work_key(input_states, sources, options), resume=resume) as work,
         ThreadPoolExecutor(1) as thread,
     ):
-        # A thread computes the manifest's checksums while the blocks are labelled.
+        # A thread computes the manifest's checksums while the blocks are labelled. The members of a zip archive have
+        # the names ARCHIVE!MEMBER, and the manifest lists only the archive.
         source_files = [(source.name.split("!")[0], source.path) for source in sources]
         source_entries = thread.submit(describe_files, source_files)
         _label_sources(sources, options, work, task_engine)
@@ -86,7 +88,9 @@ def _label_sources(sources: list[Source], options: SpanOptions, work_folder: Pat
     if finished_blocks:
         log.info("resuming after %d finished blocks", len(finished_blocks))
     finished_bytes, blocks = _skip_finished(read_blocks(sources), finished_blocks)
-    # Results come in the order of the blocks, but after further blocks are read.
+    # Results come in the order of the blocks, but after further blocks are read. The queue has the bytes by which the
+    # bar moves at each result: those of the block, and of the finished blocks that were skipped before it. The last
+    # entry has the bytes that were skipped after the last block.
     running_bytes: deque[int] = deque()
 
     def unfinished_blocks() -> Iterator[Block]:

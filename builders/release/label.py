@@ -68,7 +68,7 @@ SCHEMAS = {
 def label_block(block: Block, options: SpanOptions, work_folder: Path) -> int:
     """Label the paragraphs of a block, cut passages, compute ids, and write the result to ``work_folder``.
 
-    Returns the number of rows. Raises :class:`InputError` with file and line for a wrong row.
+    Returns the number of raw rows. Raises :class:`InputError` with file and line for a wrong row.
     """
     offsets = []
     rows = []
@@ -118,7 +118,10 @@ def label_block(block: Block, options: SpanOptions, work_folder: Path) -> int:
 
 
 def label_rows(rows: Sequence[RawRow[Any]], options: SpanOptions) -> npt.NDArray[np.bool_]:
-    """Return one label for each paragraph of ``rows``: True for a positive paragraph (Algorithm 1)."""
+    """Return one label for each paragraph of ``rows``: True for a positive paragraph (Algorithm 1).
+
+    The paragraphs of all documents of all rows follow each other. A row without answers has no positive paragraph.
+    """
     # All rows of a block are labelled by one call of a compiled function, which takes concatenated tokens.
     paragraph_counts = [sum(len(document.paragraphs) for document in row.documents) for row in rows]
     answer_counts = [len(row.answers or ()) for row in rows]

@@ -115,6 +115,7 @@ def join_paragraphs(char_counts, byte_counts, paragraph_counts, labels, min_char
             label |= labels[paragraph]
             paragraph += 1
             is_last = position == paragraph_count - 1
+            # Empty last paragraphs have no bytes, so the next passage still begins at the end of the last passage.
             if length >= min_chars or (is_last and length > 0):
                 documents[passage] = document
                 lengths[passage] = length

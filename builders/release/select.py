@@ -46,10 +46,10 @@ class SplitSelection:
 class ReleaseSelection:
     """The rows of the release."""
 
-    corpus: Places
-    corpus_chars: LengthCounter
-    splits: dict[str, SplitSelection]
-    read: dict[str, dict[str, int]]  # counts of the raw rows, by split
+    corpus: Places  # of the passages
+    corpus_chars: LengthCounter  # characters of the passages
+    splits: dict[str, SplitSelection]  # only splits with raw rows
+    read: dict[str, dict[str, int]]  # counts of the raw rows (_read_counts), by split
 
 
 def select_rows(
@@ -107,7 +107,8 @@ def select_queries(connection: duckdb.DuckDBPyConnection) -> None:
     """Create the table ``queries``, with each question of a split once.
 
     A split is labelled if any of its rows has an answer. Questions of a labelled split are skipped if they have no
-    positive passage, because the official train set has no such question. The paper does not state this rule.
+    positive passage, because the official train set has no such question. The paper does not state this rule. The
+    column ``number`` counts the questions of a split from 0, in the order of the input.
     """
     keep_firsts(connection, "rows", "split, query_id", "questions_once", "chars")
     connection.execute("""
@@ -173,6 +174,11 @@ def _refuse_two_texts(connection: duckdb.DuckDBPyConnection, sources: Sequence[S
 
 
 def _read_counts(connection: duckdb.DuckDBPyConnection, split: str) -> dict[str, int]:
+    """Return the counts of a split's raw rows for ``stats.json``.
+
+    ``questions`` and ``answered`` count rows. ``same_text_again`` counts rows whose question an earlier row has.
+    ``without_positive`` counts skipped questions (:func:`select_queries`).
+    """
     names = ("questions", "answered", "same_text_again", "without_positive", "blank_passages_dropped")
     row = connection.execute(
         """
@@ -186,7 +192,8 @@ def _read_counts(connection: duckdb.DuckDBPyConnection, split: str) -> dict[str,
 
 
 def _split_selection(connection: duckdb.DuckDBPyConnection, split: str) -> SplitSelection:
-    # Row i of the queries has the number i. Rows and judgments are sorted by this number, then by the input.
+    # Row i of the queries has the number i. Rows and judgments are sorted by this number, then by the input. The joins
+    # drop the rows of skipped questions.
     from_queries = "FROM queries WHERE split = $split"
     from_rows = "FROM rows JOIN queries USING (split, query_id) WHERE split = $split ORDER BY number, rows.place"
     from_judgments = "FROM judgments JOIN queries USING (split, query_id) WHERE split = $split"

@@ -34,7 +34,7 @@ def _no_places() -> Places:
 
 @dataclass(frozen=True)
 class NewFile:
-    """A Parquet file to write, with the places of its queries and passages.
+    """A Parquet file to write, with the places of its queries and passages. ``number`` is the file's number in a split.
 
     Files of ``corpus`` have only passages. Files of ``queries`` have only queries. Row i of ``qrels`` has
     ``queries[i]`` and ``passages[i]``. Joined row i has ``queries[i]`` and
@@ -58,7 +58,7 @@ class NewFile:
         return self.queries.size or self.passages.size
 
     def part(self, rows: slice, number: int) -> "NewFile":
-        """Return a file with some of the rows."""
+        """Return a file with the rows of a slice, which has a start and a stop, and with another ``number``."""
         passages, passage_ends = _slice_groups(self.passages, self.passage_ends, rows)
         raw_rows, raw_row_ends = _slice_groups(self.raw_rows, self.raw_row_ends, rows)
         return NewFile(
@@ -134,7 +134,10 @@ def _divide(all_rows: NewFile) -> Iterator[NewFile]:
 
 
 def write_file(new_file: NewFile, work_folder: Path, options: SpanOptions) -> tuple[Path, dict[str, Any]]:
-    """Write one file, unless an earlier, killed build finished it. Return its path and its manifest entry."""
+    """Write one file, unless an earlier, killed build finished it.
+
+    Return its path, and its ``bytes``, ``rows`` and ``sha256`` for the manifest.
+    """
     folder = work_folder / "files" / f"{new_file.config}-{new_file.split}-{new_file.number:05d}"
     if not folder.exists():
         with task_folder(folder) as half_folder:
@@ -204,6 +207,7 @@ def _joined_table(batch: NewFile, work_folder: Path) -> pa.Table:
 
 
 def _answer_table(batch: NewFile, work_folder: Path, options: SpanOptions) -> pa.Table:
+    """Return the rows of the config ``answers`` for the queries of a batch."""
     query_ids = rows_at(batch.queries, work_folder, "questions", ["query_id"])["query_id"].to_pylist()
     # A question may have several raw rows, whose records are merged below.
     records = rows_at(batch.raw_rows, work_folder, "questions", ["record"])["record"].to_pylist()

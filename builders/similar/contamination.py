@@ -42,7 +42,8 @@ class BenchmarkTexts(msgspec.Struct):
     """The input of a worker: the benchmark's questions and passages, a model's scores, and settings.
 
     ``texts`` maps a kind (question or positive) to texts (id -> text). ``answers`` maps a question's id to the ids of
-    its positive passages. ``settings`` are arguments of :class:`LikeTexts`.
+    its positive passages. ``scores`` has a model's matches of the questions in training pairs, by the MD5 of their
+    text. ``settings`` are arguments of :class:`LikeTexts`: the ways, the length of n-grams, the lowest similarity.
     """
 
     texts: dict[str, dict[str, str]]
@@ -55,9 +56,9 @@ class Match(NamedTuple):
     """A text of a row, which matches a text of the benchmark. ``text_kind`` is question or positive."""
 
     text_kind: str
-    line: int
-    text: str
-    like: LikeText
+    line: int  # number of the row in its file
+    text: str  # of the row
+    like: LikeText  # the benchmark's text
 
 
 class BlockResult(NamedTuple):
@@ -79,7 +80,7 @@ class MatchTotals:
     def __init__(self) -> None:
         self.rows = 0
         self.texts = {"questions": 0, "passages": 0}
-        # Kind -> id -> way.
+        # Kind of text -> id of the benchmark's text -> way.
         self.strongest_ways: dict[str, dict[str, str]] = {_QUESTION: {}, _POSITIVE: {}}
         self.answered_ids: set[str] = set()
         self.examples: list[dict[str, Any]] = []
@@ -305,7 +306,10 @@ def write_pair_questions(tested: TestedQuestions, pair_paths: Sequence[Path], na
 
 
 def contamination_report(value: Mapping[str, Any]) -> Report:
-    """Return the result of :func:`compare_pairs` as a report with a row for each file, split and kind of text."""
+    """Return the result of :func:`compare_pairs` as a report with a row for each file, split and kind of text.
+
+    The last rows are the totals of all files.
+    """
     rows = []
     for part in value["files"] + [_all_files(value)]:
         for split, kinds in part["splits"].items():
@@ -329,7 +333,7 @@ def _share(counts: Mapping[str, int]) -> float | None:
 
 
 def report_text(report: Mapping[str, Any]) -> str:
-    """Return the report as aligned text: a table for each file, and a table for all files."""
+    """Return the result of :func:`compare_pairs` as aligned text: a table for each file, and a table for all files."""
     # The first line names the splits, the ways to match, and their thresholds.
     options = report["options"]
     rule_words = list(options["by"])

@@ -70,7 +70,10 @@ class Names(NamedTuple):
 
 
 def names_of(question: Sequence[str], positive: Sequence[str]) -> Names:
-    """Return the names of ``--question`` and ``--positive``, or the usual names if both are empty."""
+    """Return the names of ``--question`` and ``--positive``, or the usual names if both are empty.
+
+    If only one is set, no key is read for the other.
+    """
     if question or positive:
         return Names(question, positive, either=())
     return Names()
@@ -120,7 +123,7 @@ def count_rows(pairs_path: Path) -> int | None:
 
 
 def _read_lines(pairs_path: Path) -> Iterator[tuple[int, Any]]:
-    """Yield (line, row) of JSON lines."""
+    """Yield (line number from 1, row) of JSON lines. A row is any JSON value. Blank lines are skipped."""
     for line, text in raw_lines(pairs_path):
         if text.strip():
             yield line, json_of(text, Any, pairs_path, line)

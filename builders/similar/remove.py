@@ -40,8 +40,8 @@ _QUERY_COLUMNS = {
 def remove_similar(tested: TestedQuestions, output_path: Path, pair_list: Path | None = None) -> dict[str, Any]:
     """Write a release without similar training questions. Return the value of ``similar`` in its stats.json.
 
-    ``pair_list`` is a file for every similar pair, as JSON lines. Raises :class:`InputError` for a score of an unknown
-    question, and if every training question is similar.
+    The value has the counts of :func:`_count_removed`. ``pair_list`` is a file for every similar pair, as JSON lines.
+    Raises :class:`InputError` for a score of an unknown question, and if every training question is similar.
     """
     release = tested.release
     train_texts = release.texts("queries", "train")
@@ -65,7 +65,7 @@ def remove_similar(tested: TestedQuestions, output_path: Path, pair_list: Path |
         if (duplicated_config, split) in release.splits():  # from earlier runs of `similar`
             duplicated[split].update(release.texts(duplicated_config, split))
 
-    # Written before the release, because ``output_path`` may replace the release with the pairs.
+    # Written before the release, so that no new release is left if the list cannot be written.
     if pair_list:
         _write_list(pair_list, train_texts, tested, similar)
     sources = describe_files((run.path.name, expect_run_file(run)) for run in tested.rule.score_runs)
@@ -78,7 +78,7 @@ def remove_similar(tested: TestedQuestions, output_path: Path, pair_list: Path |
 
 
 def _find_similar(train_texts: Mapping[str, str], tested: TestedQuestions) -> Scores:
-    """Return training question's id -> similar questions, for the training questions that have any."""
+    """Return training question's id -> similar dev and test questions, for the training questions that have any."""
     index = LikeTexts(tested.questions(), tested.rule.active_ways, tested.rule.ngram, tested.rule.jaccard)
     train_ids = list(train_texts)
     texts = list(train_texts.values())
@@ -98,6 +98,9 @@ def _count_removed(
 
     ``earlier`` is this value in the release that was read, and is empty before the first run of the verb.
     ``duplicated`` maps a split to the ids of its questions that are similar to a removed question, now or earlier.
+    ``similar`` are the matches of the questions that this run removes. Of the result, ``removed`` and ``by`` count
+    training questions, ``duplicated``, ``queries``, ``share`` and ``splits`` count questions of dev and test, and
+    ``paper`` has the paper's figures.
     """
     # Removed questions by the strongest way to match, with those of earlier runs of `similar`.
     removed_by_way = {way: earlier.get("by", {}).get(way, 0) for way in HOW}
@@ -123,7 +126,10 @@ def _count_removed(
 
 
 def removal_text(counts: Mapping[str, Any], output_path: Path) -> str:
-    """Return the counts of the release and of the paper as aligned text."""
+    """Return the counts of the release and of the paper as aligned text.
+
+    ``counts`` is the result of :func:`remove_similar`. ``output_path`` is the release that was written.
+    """
     paper = counts["paper"]
     share = counts["share"] or 0
     rows = [
@@ -188,9 +194,9 @@ def write_remaining(
     Args:
         draft: the release that is being written.
         release: the release that is read.
-        removed: ids of training questions.
+        removed: ids of the training questions to remove.
         tested: split -> id of a development or test question -> text.
-        duplicated: split -> ids of the questions that are similar to a removed question.
+        duplicated: split -> ids of the questions that are similar to a question removed now or earlier.
     """
     splits = release.splits()
     judgments = read_judged(release, "qrels", "train")
@@ -273,7 +279,7 @@ def _count_remaining(
 
 
 def _remaining_rows(release: Release, config: str, removed_ids: Collection[str]) -> Iterator[pa.Table]:
-    """Yield the rows of a train split whose question is not removed."""
+    """Yield the rows of a config's train split without the rows of ``removed_ids``, ids of :data:`_QUERY_COLUMNS`."""
     removed_array = pa.array(sorted(removed_ids), pa.string())
     for batch in release.batches(config, "train"):
         is_removed = pc.is_in(batch[_QUERY_COLUMNS[config]], removed_array)

@@ -14,7 +14,15 @@ _SOURCES_FILE = Path(__file__).parents[1] / "sources.json"
 
 
 class Archive(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An archive. A field is None if nobody has published its value. An archive without ``url`` is fetched by hand."""
+    """An archive. A field is None if nobody has published its value. An archive without ``url`` is fetched by hand.
+
+    Attributes:
+        url: the address of the archive.
+        bytes, md5, sha256: the size and the checksums (hex) of the archive.
+        licence: the name of the licence.
+        holds: a description of the content.
+        by_hand: instructions to get the files. None for an archive with ``url``.
+    """
 
     url: Annotated[str, msgspec.Meta(pattern="^https://")] | None
     bytes: Count | None

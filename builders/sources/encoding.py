@@ -32,7 +32,7 @@ def encoding_of(open_bytes: Open, file_name: str, encoding: str = "auto") -> str
     """
     with open_bytes() as stream:
         head = stream.read(HEAD_BYTES)
-    expect_utf8(head, file_name, "UTF-8 or GB18030")
+    expect_utf8(head, file_name, "UTF-8 or GB18030")  # refuses UTF-16 and UTF-32
 
     # The encoding of --encoding, or of a byte order mark.
     if encoding == "auto":
@@ -64,9 +64,9 @@ def encoding_of(open_bytes: Open, file_name: str, encoding: str = "auto") -> str
 def _first_wrong_line(
     open_bytes: Open, file_name: str, encoding: str, character_counts: Counter[str] | None = None
 ) -> int:
-    """Return the first line with invalid bytes; 0 if there is no such line.
+    """Return the number (from 1) of the first line with invalid bytes; 0 if there is no such line.
 
-    Non-ASCII characters are added to ``character_counts``.
+    Non-ASCII characters are added to ``character_counts``. Raises :class:`InputError` for a NUL byte.
     """
     decoder = codecs.getincrementaldecoder(encoding)("strict")
     line = 1

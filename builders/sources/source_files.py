@@ -22,10 +22,10 @@ _SPLIT_WORD = re.compile(r"(?<![a-z])(train|dev|test)(?:set)?\d*(?![a-z])")
 class Source:
     """A source of text: a file, or a member of a zip archive."""
 
-    path: Path
-    member: str | None
-    name: str  # the name in the manifest, without local folders
-    split: str = ""
+    path: Path  # of the file, or of the archive
+    member: str | None  # the name in the archive; None for a file
+    name: str  # without local folders: FILE, or ARCHIVE!MEMBER
+    split: str = ""  # set by the reader of raw rows; other readers have no splits
 
     @property
     def shown(self) -> str:

@@ -36,9 +36,9 @@ def find_tables(paths: Iterable[Path]) -> list[Source]:
 
 
 def header_of(source: Source) -> list[str]:
-    """Return the column names in a file's first line with text, in lower case. Characters outside ASCII are dropped.
+    """Return the column names in a file's first line with text, in lower case.
 
-    Raises :class:`InputError` for UTF-16.
+    Characters outside ASCII are dropped, because the encoding is not detected. Raises :class:`InputError` for UTF-16.
     """
     with open_bytes(source) as stream:
         expect_utf8(stream.peek(HEAD_BYTES)[:HEAD_BYTES], source.shown, "UTF-8 or GB18030")  # type: ignore[attr-defined]
@@ -62,10 +62,10 @@ class Table:
     """A table whose format has been detected, and the fields of its first row."""
 
     source: Source
-    encoding: str
-    delimiter: str
-    spreadsheet: bool
-    first: list[str]
+    encoding: str  # utf-8 or gb18030
+    delimiter: str  # a tab or a comma
+    spreadsheet: bool  # True if fields of a TSV file may be quoted
+    first: list[str]  # the header, or the first row of a table without a header
 
     @property
     def columns(self) -> list[str]:
@@ -77,9 +77,10 @@ class Table:
     ) -> Iterator[tuple[int, list[str]]]:
         """Yield (line, fields) of every row after the header. The fields are in the order of ``columns``.
 
-        Without ``columns``, the first row is no header, and all fields are yielded. With ``rest_in_last``, the last
-        column of a TSV file extends to the end of the line and may contain tabs. Raises :class:`InputError` for a
-        missing column, invalid quotes, and a wrong number of columns.
+        ``line`` is the number of the row's first line in the file, from 1. Without ``columns``, the first row is no
+        header, and all fields are yielded. With ``rest_in_last``, the last column of a TSV file extends to the end of
+        the line and may contain tabs. Raises :class:`InputError` for a missing column, invalid quotes, and a wrong
+        number of columns.
         """
         records = _records(self.source, self.encoding, self.delimiter, self.spreadsheet)
         column_count = len(self.first)
@@ -114,7 +115,7 @@ def open_table(source: Source, encoding: str = "auto", *, spreadsheet: bool = Fa
     With ``spreadsheet``, TSV files may have quoted fields, as spreadsheets and :mod:`csv` write them.
     """
     encoding = encoding_of(lambda: open_bytes(source), source.shown, encoding)
-    # The first line with text is the header, or the first row.
+    # The first line with text decides on the delimiter.
     for _, text in _lines(source, encoding):
         if text.strip():
             delimiter = _delimiter_of(text)

@@ -19,9 +19,12 @@ import common  # noqa: F401 (makes the project importable)
 
 K1, B = 1.2, 0.75
 _QUERIES_AT_ONCE = 32  # of a thread of this project's engine
-Queries = list[list[str]]
+Queries = list[list[str]]  # the words of each query
 # Two functions: search(queries, k, threads) returns hits; passages(hits) returns the passage ids of each query.
 Engine = tuple[Callable[[Queries, int, int], Any], Callable[[Any], list[list[str]]]]
+
+# The functions index_... index the tokens in ``folder`` (bm25_tokens.py) into the folder ``index``. In every engine,
+# the id of a passage is its row number.
 
 
 def index_ours(folder: Path, index: Path, threads: int) -> None:
@@ -48,6 +51,7 @@ def index_lucene(folder: Path, index: Path, threads: int) -> None:
 
 
 def index_bm25s(folder: Path, index: Path, threads: int) -> None:
+    """Index with bm25s. ``threads`` is not used."""
     import bm25s
     from bm25_tokens import texts_of
 
@@ -184,6 +188,7 @@ def open_ours(index: Path, threads: int) -> Engine:
 
 
 def main(engine: str, step: str, work: Path, threads: int) -> None:
+    """Run one step of one engine, as the head of this module describes. ``work`` has the tokens and the indexes."""
     index = work / f"index-{engine}"
     # PISA logs to stdout, which is only for figures here. Its log goes to stderr.
     figures_file = os.fdopen(os.dup(1), "w")

@@ -76,7 +76,10 @@ def random_lengths(count: int, mean: int) -> list[int]:
 
 
 def training_pairs(folder: Path, texts: list[str]) -> tuple[PairRows, CachedPassages]:
-    """Return training pairs of random queries and passages, and the passages ``texts`` in memory-mapped files."""
+    """Return training pairs of random queries and passages, and the passages ``texts`` in memory-mapped files.
+
+    The release with the passages and the memory-mapped files are written to ``folder``.
+    """
     corpus = [{"_id": md5(text), "title": "", "text": text} for text in texts]
     release = make_release(folder / "release", {("corpus", "corpus"): corpus}, rows_per_shard=50_000)
     passages = open_passages(open_release(release), keep=folder / "texts")
@@ -109,7 +112,7 @@ def forward_operations(model: torch.nn.Module, lengths: Iterable[int]) -> float:
 
 
 def lengths_of(model: Any, row: dict[str, Any]) -> list[int]:
-    """Return the number of tokens of each text in a training row."""
+    """Return the number of tokens of each text in a training row. A cross-encoder's pair is one text."""
     if "label" in row:
         return [int(model.preprocess([(row["query"], row["passage"])])["attention_mask"].sum())]
     lengths = []
@@ -137,8 +140,8 @@ class Clock(TrainerCallback):
 def trainer_of(recipe: Recipe, rows: Any, batches: TrainingBatches, start: Path, states: Path, device: str) -> Any:
     """Create the trainer that `train` uses.
 
-    ``rows`` are the training rows, ``start`` is the folder of the starting checkpoint, and ``states`` is the folder for
-    the trainer's states.
+    ``rows`` are the training rows, ``batches`` has the row numbers of each batch, ``start`` is the folder of the
+    starting checkpoint, and ``states`` is the folder for the trainer's states.
     """
     torch.manual_seed(0)
     arguments = trainers.training_arguments(recipe, states, batches, device)

@@ -30,10 +30,11 @@ NO_TEST_LABELS = (
 
 @dataclass
 class Qrels:
-    """The reference judgments. ``positives`` maps a query's id to the grades (>= 1) of its positive passages.
+    """The reference judgments. ``positives`` maps a query's id to the grades (>= 1) of its positive passages, by id.
 
+    ``name`` is for messages: the file, or the release with its split and configs. ``negatives`` has the judged passages
+    with a score of 0 or less by query. A query without them is absent. Most benchmarks publish no negatives.
     ``without`` is the number of queries without a positive, which are excluded because every measure would be 0.
-    ``negatives`` has the judged passages with a score of 0 or less. Most benchmarks publish no negatives.
     """
 
     name: str

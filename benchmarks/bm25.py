@@ -93,7 +93,7 @@ class Child:
             stdout=subprocess.PIPE,
             stderr=open(self.log, "w"),  # noqa: SIM115
             text=True,
-            start_new_session=True,
+            start_new_session=True,  # a process group, so that end() also kills the engine's own processes
         )
 
     def answer(self, job: dict[str, Any] | None = None) -> dict[str, Any]:

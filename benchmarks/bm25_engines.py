@@ -28,6 +28,7 @@ Engine = tuple[Callable[[Queries, int, int], Any], Callable[[Any], list[list[str
 
 
 def index_ours(folder: Path, index: Path, threads: int) -> None:
+    """Index with this project's engine."""
     import pyarrow as pa
     from bm25_tokens import ROWS, passages_of, texts_of
 
@@ -95,6 +96,7 @@ def open_lucene(index: Path) -> Engine:
 
 
 def open_bm25s(index: Path) -> Engine:
+    """Open bm25s. The timed search returns row numbers, which are converted to ids afterwards."""
     import bm25s
 
     model = bm25s.BM25.load(index, mmap=True)
@@ -163,6 +165,7 @@ def open_pisa(index: Path) -> Engine:
 
 
 def open_ours(index: Path, threads: int) -> Engine:
+    """Open this project's engine. The timed search divides the queries into blocks, which the threads search."""
     from baselines.bm25.engine_numba import NumbaIndex
     from builders.core.jobs import in_threads
 

@@ -44,6 +44,7 @@ def labelling(raw: Path, out: Path, unit: str, repeats: int) -> float:
     label_seconds = 0.0
 
     def timed_label_rows(*args: Any) -> Any:
+        """Label rows as ``label_rows`` does, and add the time to ``label_seconds``."""
         nonlocal label_seconds
         start_time = time.perf_counter()
         labels = label_rows(*args)

@@ -188,6 +188,7 @@ def unpadded_encoding(setting: Setting) -> Rows:
         operations = forward_operations(model, [len(ids) for ids in token_ids])
 
         def measure(way: str, function: Callable[[], Any], operations: float = operations, title: str = title) -> Any:
+            """Add the speed of a function that encodes ``texts``, and return the function's vectors."""
             seconds, vectors = timed(function, setting.device, setting.of(2, 1), setting.of(1, 0))
             share = round(operations / seconds / rate, 3)
             count = len(texts)  # noqa: B023 (called in the same turn of the loop)

@@ -59,6 +59,7 @@ def texts_of(rows: Sequence[RawRow[Any]], unit: str, longest: int) -> Texts:
     """
 
     def tokens(texts: list[str], segmented: list[Sequence[Any]] | None) -> list[Sequence[Any]]:
+        """Return the tokens of the short texts. ``segmented`` has the words of each text if the row has them."""
         token_lists: list[Any] = texts
         if unit == "word":
             token_lists = segmented or [split_words(text) for text in texts]

@@ -158,6 +158,7 @@ def format_tables(collections: Sequence[Figures]) -> str:
 
 
 def _format_table(collection: Figures, measure: str) -> str:
+    """Return the table of one collection (a result of :func:`measure_release`) and one measure, with a title."""
     first_rows = kind_rows(next(iter(collection["systems"].values())), measure)
     header = ["system", "as asked", *(f"`{kind}`" for kind in first_rows)]
     question_counts = ["questions", str(collection["queries"])]

@@ -339,6 +339,7 @@ def tables(setting: Setting) -> Rows:
 
     is_finished = report([5], setting, "seed0.t5", row=_FIRST_ROW)
     chosen = _TABLES[:1] if setting.small else _TABLES
+    # Every report also has the tables of the earlier reports, whose steps are finished. So the last report is complete.
     for count in range(1, len(chosen) + 1):
         is_finished = is_finished and report(list(chosen[:count]), setting)
     crosslingual = setting.release.with_name("crosslingual")

@@ -144,6 +144,7 @@ def searching(setting: Setting) -> Rows:
         rows.append({"search": name, "s": round(seconds, 4), "queries/s": round(query_count / seconds)})
     rows.append({"search": "reading all embeddings once, one thread", "s": round(read_seconds, 4)})
     rows.append({"search": f"same top 50 as on the CPU within 1e-5, {checked_count} queries", "s": str(is_right)})
+    # The bounds: each number of an embedding takes 2 bytes, and 2 operations (multiply and add) with each query.
     copy_bound = 0.0
     if setting.cuda:
         copy_bound = 2.0 * passage_count * width / host_bandwidth(setting)

@@ -83,7 +83,10 @@ def made_up_passages(sentences: list[str], count: int, seed: int = 0) -> Iterato
 
 
 def _stretch(sentences: list[str], generator: random.Random, length: int) -> str:
-    """Return consecutive sentences from a random sentence on, with about ``length`` characters."""
+    """Return ``length`` characters of consecutive sentences, beginning with a random sentence.
+
+    The first sentence follows the last sentence.
+    """
     start = generator.randrange(len(sentences))
     stretch = ""
     while len(stretch) < length:

@@ -43,6 +43,7 @@ def bert(folder: Path, layers: int, width: int, labels: int | None = None) -> Pa
     (folder / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
     BertTokenizer(str(folder / "vocab.txt"), model_max_length=512).save_pretrained(folder)
     torch.manual_seed(0)
+    # Without a classifier, the number of labels is not used.
     sizes = {"hidden_size": width, "num_attention_heads": max(1, width // 64), "intermediate_size": 4 * width}
     config = BertConfig(vocab_size=len(words), num_labels=labels or 2, num_hidden_layers=layers, **sizes)
     model_class = BertForSequenceClassification if labels else BertModel

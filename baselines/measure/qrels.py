@@ -112,8 +112,8 @@ def release_qrels(release: Release, split: str, name: str = "main", queries: str
 def read_queries(release: Release, split: str, config: str = "queries") -> list[tuple[str, str]]:
     """Return (id, text) of every query of a split of ``config``, in the release's order.
 
-    ``config`` is a config of queries or a joined config, whose columns have other names. Raises :class:`InputError` for
-    a repeated id.
+    ``config`` is a config of queries or a joined config (queries with the texts of their passages), whose columns have
+    other names. Raises :class:`InputError` for a repeated id.
     """
     id_column, text_column = "_id", "text"
     if schema_of(config) == JOINED:

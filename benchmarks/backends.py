@@ -71,12 +71,12 @@ def main() -> None:
 
     # The ways take turns on every block, so that other load on the machine affects all of them.
     seconds = {way: np.zeros(2) for way in args.ways}  # of the processor, and of the clock
-    blocks: dict[str, list[Any]] = {way: [] for way in args.ways}
+    vector_blocks: dict[str, list[Any]] = {way: [] for way in args.ways}
     for start in range(0, len(rows), args.block):
         block_texts = passage_texts[rows[start : start + args.block]].tolist()
         for way, encoder in passage_encoders.items():
             start_times = np.array([time.process_time(), time.perf_counter()])
-            blocks[way].append(encoder.encode(block_texts).astype(np.float32))
+            vector_blocks[way].append(encoder.encode(block_texts).astype(np.float32))
             seconds[way] += np.array([time.process_time(), time.perf_counter()]) - start_times
         progress = {way: way_seconds.round(1).tolist() for way, way_seconds in seconds.items()}
         print(start + len(block_texts), progress, file=sys.stderr)
@@ -86,7 +86,7 @@ def main() -> None:
     table = []
     for way, encoder in query_encoders.items():
         query_vectors = encoder.encode([text for _, text in queries]).astype(np.float32)
-        scores = query_vectors @ np.concatenate(blocks[way]).T
+        scores = query_vectors @ np.concatenate(vector_blocks[way]).T
         values = _reciprocal_ranks(scores, queries, passage_ids[rows], qrels)
         if first_scores is None or first_values is None:
             first_scores, first_values = scores, values

@@ -80,7 +80,7 @@ class Setup:
 
 
 class Child:
-    """A process group that runs one step of one engine."""
+    """A process group that runs one step of one engine by bm25_engines.py. ``step`` is index or search."""
 
     def __init__(self, setup: Setup, engine: str, step: str) -> None:
         python = setup.pyserini_python if engine == "lucene" else sys.executable
@@ -93,11 +93,14 @@ class Child:
             stdout=subprocess.PIPE,
             stderr=open(self.log, "w"),  # noqa: SIM115
             text=True,
-            start_new_session=True,
+            start_new_session=True,  # a process group, so that end() also kills the engine's own processes
         )
 
     def answer(self, job: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Send a job to the process, and return the next JSON line that the process prints."""
+        """Send a job to the process, if any, and return the next JSON line that the process prints.
+
+        Raises :class:`Failed` if the process ends without a line.
+        """
         assert self.process.stdin and self.process.stdout
         with contextlib.suppress(BrokenPipeError):
             if job:
@@ -118,7 +121,10 @@ class Child:
         raise Failed("the process has ended")
 
     def watched(self) -> dict[str, Any]:
-        """Wait for the process, and return its figures with the largest memory of its process tree."""
+        """Wait for the process, and return its figures with the largest memory of its process tree.
+
+        Raises :class:`Failed` if the process fails or needs more than the memory limit.
+        """
         peak_bytes = 0
         while self.process.poll() is None:
             peak_bytes = max(peak_bytes, memory(self.process.pid))
@@ -151,9 +157,13 @@ def index(setup: Setup, engine: str) -> dict[str, Any]:
 
 
 def search(setup: Setup, rows: dict[str, dict[str, Any]], queries: list[str]) -> None:
-    """Add the figures of the searches, and the overlap with Lucene's top 50, to the engines' rows."""
+    """Add the figures of the searches, and the overlap with Lucene's top 50, to the engines' rows.
+
+    ``rows`` has the figures of :func:`index` of each engine, or the reason why it failed. A query is words with spaces
+    between them.
+    """
     children: dict[str, Child] = {}
-    seconds: dict[str, dict[str, list[float]]] = {}
+    seconds: dict[str, dict[str, list[float]]] = {}  # of a query in each round, by engine and case
     cases = _search_cases(setup.threads)
 
     def ask(engine: str, texts: list[str], top_k: int, threads: int, hits_path: Path | None = None) -> float:

@@ -95,6 +95,7 @@ def analyzers_to_compare(*, with_word_pieces: bool) -> dict[str, Analyzer]:
 
 def measure_rankings(rankings: dict[str, list[str]], qrels: Qrels) -> tuple[Figures, np.ndarray]:
     """Return MRR@10, its interval and ``MEASURES`` in percent, and the reciprocal rank of every query."""
+    # The scores only keep the order of a ranking. No two are equal, so no query has ties.
     scored_hits = {}
     for query_id, passage_ids in rankings.items():
         scored_hits[query_id] = [(passage_id, -float(rank)) for rank, passage_id in enumerate(passage_ids)]
@@ -113,7 +114,7 @@ def interval_in_percent(values: np.ndarray) -> list[float]:
 
 
 def search_index(index: InvertedIndex, queries: list[tuple[str, str]]) -> dict[str, list[str]]:
-    """Return the best passages of each query."""
+    """Return the ids of the best ``TOP_K`` passages by query id. ``queries`` are (id, text)."""
     rankings: dict[str, list[str]] = {}
     for columns in search_columns(index, queries, TOP_K, 1):
         rankings.update(columns.rankings())
@@ -153,7 +154,10 @@ def search_like_mteb(release: Release, corpus: str, queries: list[tuple[str, str
 def evaluate_set(
     title: str, source: str, work: Path, analyzers: dict[str, Analyzer], *, seed: int, with_mteb: bool
 ) -> dict[str, Any]:
-    """Evaluate every analyzer on the set ``source``, RELEASE[:SET[:SPLIT]]."""
+    """Evaluate every analyzer on the set ``source``, RELEASE[:SET[:SPLIT]]. Return the set's row of the figures.
+
+    ``title`` names the set in the tables. The indexes are in ``work``. ``seed`` samples the questions for tuning.
+    """
     release_path, _, set_and_split = source.partition(":")
     set_name, _, split = set_and_split.partition(":")
     set_name = set_name or "main"

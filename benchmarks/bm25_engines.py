@@ -19,12 +19,16 @@ import common  # noqa: F401 (makes the project importable)
 
 K1, B = 1.2, 0.75
 _QUERIES_AT_ONCE = 32  # of a thread of this project's engine
-Queries = list[list[str]]
+Queries = list[list[str]]  # the words of each query
 # Two functions: search(queries, k, threads) returns hits; passages(hits) returns the passage ids of each query.
 Engine = tuple[Callable[[Queries, int, int], Any], Callable[[Any], list[list[str]]]]
 
+# The functions index_... index the tokens in ``folder`` (bm25_tokens.py) into the folder ``index``. In every engine,
+# the id of a passage is its row number.
+
 
 def index_ours(folder: Path, index: Path, threads: int) -> None:
+    """Index with this project's engine."""
     import pyarrow as pa
     from bm25_tokens import ROWS, passages_of, texts_of
 
@@ -48,6 +52,7 @@ def index_lucene(folder: Path, index: Path, threads: int) -> None:
 
 
 def index_bm25s(folder: Path, index: Path, threads: int) -> None:
+    """Index with bm25s. ``threads`` is not used."""
     import bm25s
     from bm25_tokens import texts_of
 
@@ -91,6 +96,7 @@ def open_lucene(index: Path) -> Engine:
 
 
 def open_bm25s(index: Path) -> Engine:
+    """Open bm25s. The timed search returns row numbers, which are converted to ids afterwards."""
     import bm25s
 
     model = bm25s.BM25.load(index, mmap=True)
@@ -159,6 +165,7 @@ def open_pisa(index: Path) -> Engine:
 
 
 def open_ours(index: Path, threads: int) -> Engine:
+    """Open this project's engine. The timed search divides the queries into blocks, which the threads search."""
     from baselines.bm25.engine_numba import NumbaIndex
     from builders.core.jobs import in_threads
 
@@ -184,6 +191,7 @@ def open_ours(index: Path, threads: int) -> Engine:
 
 
 def main(engine: str, step: str, work: Path, threads: int) -> None:
+    """Run one step of one engine, as the head of this module describes. ``work`` has the tokens and the indexes."""
     index = work / f"index-{engine}"
     # PISA logs to stdout, which is only for figures here. Its log goes to stderr.
     figures_file = os.fdopen(os.dup(1), "w")

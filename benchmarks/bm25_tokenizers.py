@@ -24,7 +24,7 @@ def _open_word_pieces() -> Any:
 
 
 def word_pieces(text: str) -> list[str]:
-    """Return the pieces of words that a model reads, without its special tokens."""
+    """Return the pieces of words that a model reads, except special tokens and pieces without a letter or digit."""
     pieces = _open_word_pieces().tokenize(text.lower())
     # A mark before a piece shows that the piece begins a word, or in BERT's vocabularies, that it does not.
     plain_pieces = [piece.strip("▁").removeprefix("##") for piece in pieces]

@@ -68,7 +68,11 @@ def _start(vocabulary: int) -> None:
 
 
 def _write_random_file(task: tuple[Path, int, int, int, int]) -> list[str]:
-    """Write one file of passages, and return queries for these passages."""
+    """Write one file of passages, and return queries for these passages, with spaces between the words.
+
+    ``task`` has the folder, the file's number, and the numbers of passages, of tokens in an average passage, and of
+    queries.
+    """
     folder, file_number, row_count, mean_tokens, query_count = task
     random = np.random.default_rng([_SEED, file_number])
     # On the logarithmic scale, the mean of a log-normal variable is half of sigma squared above the median: here 0.18.
@@ -97,7 +101,10 @@ def _write_random_file(task: tuple[Path, int, int, int, int]) -> list[str]:
 
 
 def made_up(folder: Path, passages: int, tokens: int, vocabulary: int, queries: int, workers: int) -> None:
-    """Write random passages as Parquet files of ROWS rows, and write the queries."""
+    """Write random passages as Parquet files of ROWS rows, and write the queries.
+
+    ``tokens`` is the average number of tokens of a passage, and ``vocabulary`` the number of words.
+    """
     tokens_folder = folder / "tokens"
     tokens_folder.mkdir(exist_ok=True)
     tasks = []
@@ -114,7 +121,10 @@ def made_up(folder: Path, passages: int, tokens: int, vocabulary: int, queries: 
 
 
 def of_release(folder: Path, path: Path, split: str, queries: int, workers: int) -> None:
-    """Write the segmented passages and queries of a release."""
+    """Write the segmented passages of a release, and the first ``queries`` queries of a split.
+
+    Queries without a word are skipped.
+    """
     from baselines.bm25.bm25_index import IndexedTexts
     from baselines.measure.qrels import read_queries
     from builders.core.word_tokens import word_tokens
@@ -128,7 +138,10 @@ def of_release(folder: Path, path: Path, split: str, queries: int, workers: int)
 
 
 def of_texts(folder: Path, paths: list[Path], questions: Path, passages: int, queries: int, workers: int) -> None:
-    """Write the segmented passages of text files, and the segmented lines of the file ``questions``."""
+    """Write the first ``passages`` segmented passages of text files, and the first ``queries`` segmented questions.
+
+    ``questions`` is a file with a question in each line. Questions without a word are skipped.
+    """
     from baselines.bm25.bm25_index import segment_batches
     from baselines.bm25.tokens import WORDS
     from builders.core.word_tokens import word_tokens

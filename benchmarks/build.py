@@ -44,6 +44,7 @@ def labelling(raw: Path, out: Path, unit: str, repeats: int) -> float:
     label_seconds = 0.0
 
     def timed_label_rows(*args: Any) -> Any:
+        """Label rows as ``label_rows`` does, and add the time to ``label_seconds``."""
         nonlocal label_seconds
         start_time = time.perf_counter()
         labels = label_rows(*args)
@@ -66,7 +67,10 @@ def labelling(raw: Path, out: Path, unit: str, repeats: int) -> float:
 def measure(
     raw: Path, out: Path, *, questions: int, megabytes: float, unit: str, worker_counts: Sequence[int], repeats: int
 ) -> list[dict[str, Any]]:
-    """Build one input with every number of workers. Return and print the figures of each number."""
+    """Build one input with every number of workers. Return and print the figures of each number.
+
+    ``raw`` has ``questions`` rows of ``megabytes`` in all. ``out`` is removed after each build.
+    """
     ways = {workers: lambda workers=workers: build(raw, out, unit, workers) for workers in worker_counts}
     seconds, _ = in_turns(ways, repeats)
     builds = []

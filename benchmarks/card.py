@@ -92,14 +92,17 @@ def device_scores(setting: Setting) -> Rows:
     passage_count, width = setting.of(1_000_000, 5_000), setting.of(768, 32)
     query_count = setting.of(2_000, 20)
     queries = unit_vectors(0, query_count, width)
+    # By default, an engine keeps passages on a GPU only, and scores only kept passages in 64 bits.
     keep_bytes = None if setting.cuda else 1 << 30
     rows = SavedRows()
 
     def find() -> tuple[Any, Any]:
+        """Return a new engine after its search, and the candidates' rows, shape (queries, candidates)."""
         engine = TorchEngine(queries, 100, setting.device, keep_bytes=keep_bytes)
         return engine, exact_search.find_candidates(vectors, [engine], 100)[1]
 
     def search(kept_bytes: int | None) -> Any:
+        """Run a whole search. Without kept passages (0), the CPU scores the candidates."""
         engines = [TorchEngine(queries, 100, setting.device, keep_bytes=kept_bytes)]
         return list(exact_search.search_unsorted(vectors, queries, engines, 50, 100, lambda: np.arange(passage_count)))
 
@@ -107,8 +110,9 @@ def device_scores(setting: Setting) -> Rows:
         vectors = write_vectors(Path(name), passage_count, width, setting.device)
         find()  # warm-up
         candidate_seconds, (engine, candidate_rows) = timed(find, setting.device)
+        longest_query = 1.001  # at least the norm of every query, because 16-bit unit vectors have rounding errors
         engine_seconds, scores = timed(
-            lambda: exact_search.scores_on_devices([engine], candidate_rows, vectors, 1.001), setting.device
+            lambda: exact_search.scores_on_devices([engine], candidate_rows, vectors, longest_query), setting.device
         )
         cpu_seconds, cpu_scores = timed(lambda: exact_search.exact_scores(queries, vectors, candidate_rows))
         same_bits = scores is not None and bool(np.array_equal(scores, cpu_scores))
@@ -173,7 +177,7 @@ def unpadded_encoding(setting: Setting) -> Rows:
     rate = product_rate(setting, dtype)
     batch_tokens = setting.of(98_304, 512)
     for title, text_lengths in (
-        ("380 tokens", [378] * setting.of(4_096, 8)),
+        ("380 tokens", [378] * setting.of(4_096, 8)),  # 378 characters, [CLS] and [SEP]
         ("lengths as in the collection", [min(length, 382) for length in random_lengths(setting.of(8_192, 16), 250)]),
     ):
         with tempfile.TemporaryDirectory() as name:
@@ -184,6 +188,7 @@ def unpadded_encoding(setting: Setting) -> Rows:
         operations = forward_operations(model, [len(ids) for ids in token_ids])
 
         def measure(way: str, function: Callable[[], Any], operations: float = operations, title: str = title) -> Any:
+            """Add the speed of a function that encodes ``texts``, and return the function's vectors."""
             seconds, vectors = timed(function, setting.device, setting.of(2, 1), setting.of(1, 0))
             share = round(operations / seconds / rate, 3)
             count = len(texts)  # noqa: B023 (called in the same turn of the loop)
@@ -210,6 +215,7 @@ def dual_rows(setting: Setting) -> list[dict[str, Any]]:
     """Return random training rows of a dual-encoder: a query, a positive and a negative."""
     from models import random_texts
 
+    # With the official code's three special tokens, a passage has 384 tokens (24 if ``setting.small``).
     row_count, length = setting.of(2_048, 16), setting.of(381, 21)
     passages = random_texts([length] * row_count)
     queries = random_texts([setting.of(30, 8)] * row_count, 1)
@@ -220,7 +226,7 @@ def dual_rows(setting: Setting) -> list[dict[str, Any]]:
 
 
 def dual_values(setting: Setting) -> list[str]:
-    """Return the changes of the recipe official-de for a short training."""
+    """Return the changes of the recipe official-de for a short training, in the form of `train --set`."""
     values = [f"train.max_steps={setting.of(6, 4)}", "train.saves=0", "train.evaluations=0", "train.epochs=1000"]
     values.append(f"train.workers={setting.of(6, 0)}")
     if setting.small:
@@ -246,7 +252,7 @@ def training_profile(setting: Setting) -> Rows:
     times: dict[str, float] = {}
 
     class ProfileLastStep(TrainerCallback):
-        """Profile the last step, which has no start of kernels in it."""
+        """Profile only the last step, because the first steps also load kernels."""
 
         def on_step_begin(self, arguments: Any, state: Any, control: Any, **kwargs: Any) -> None:
             if state.global_step == state.max_steps - 1:
@@ -320,14 +326,20 @@ def tables(setting: Setting) -> Rows:
     reports_folder.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + setting.seconds - _REPORT_SECONDS
 
+    # A setting of its own for each report, because Table 9 has another release.
     def report(numbers: list[int], table_setting: Setting, name: str = "", **options: str) -> bool:
-        """Return True if the report of these tables is there, or was finished before the deadline."""
+        """Return True if the report of these tables is there, or was finished before the deadline.
+
+        ``name`` is the report's file name without .json ("": made of ``numbers``). ``options`` are those of
+        :func:`gpu.reproduce`.
+        """
         name = name or f"seed0.tables{'-'.join(map(str, numbers))}"
         path = reports_folder / f"{name}.json"
         return path.exists() or gpu.reproduce(table_setting, 0, numbers, path, deadline, **options)
 
     is_finished = report([5], setting, "seed0.t5", row=_FIRST_ROW)
     chosen = _TABLES[:1] if setting.small else _TABLES
+    # Every report also has the tables of the earlier reports, whose steps are finished. So the last report is complete.
     for count in range(1, len(chosen) + 1):
         is_finished = is_finished and report(list(chosen[:count]), setting)
     crosslingual = setting.release.with_name("crosslingual")
@@ -356,7 +368,11 @@ STEPS: list[Step] = [
 
 
 def run_remaining(setting: Setting, out: Path, limit: float, small: bool) -> list[str]:
-    """Run the steps that have no result yet, and return the names of failed or unfinished steps and checks."""
+    """Run the steps that earlier calls have not finished. Return the names of failed or unfinished steps and checks.
+
+    A step with an error is not finished. ``limit`` has the seconds of all calls together. With ``small``, a step has no
+    limit of its own.
+    """
     results_path = out / "results.json"
     stored: dict[str, Any] = {}
     if results_path.exists():

@@ -50,7 +50,10 @@ def parser_of(description: str | None, *shared_options: str) -> argparse.Argumen
 
 
 def machine(*packages: str) -> dict[str, Any]:
-    """Return the number of cores, the load, and the versions of Python and of ``packages``."""
+    """Return the number of cores, the load of the last minute, and the versions of Python and of ``packages``.
+
+    The keys are ``cores``, ``load_before``, ``python`` and ``versions`` (by the package's name on PyPI).
+    """
     return {
         "cores": len(os.sched_getaffinity(0)),
         "load_before": round(os.getloadavg()[0], 1),
@@ -116,9 +119,10 @@ def matrix_rate(device: str, dtype: str, size: int | None = None) -> float:
 
 
 def memory(pid: int, field: str = "Pss") -> int:
-    """Return the proportional set size of a process and its descendants, in bytes.
+    """Return the memory of a process and its descendants, in bytes. A process that has ended counts as 0.
 
-    ``field`` is a field of /proc/PID/smaps_rollup. Pss_Anon excludes pages of mapped files.
+    ``field`` is a field of /proc/PID/smaps_rollup: Pss counts a page that n processes share as 1/n in each of them, Rss
+    counts such a page fully in each of them, and Pss_Anon is Pss without pages of mapped files.
     """
     total_bytes = 0
     unvisited_pids = [pid]
@@ -136,7 +140,7 @@ def memory(pid: int, field: str = "Pss") -> int:
 
 
 def command(program: str, *words: object) -> int:
-    """Run a verb of the project in this process and return its exit code."""
+    """Run a verb in this process and return its exit code. ``program`` is builders or baselines."""
     from builders.core.command import main
 
     return main(program, "", importlib.import_module(f"{program}.__main__").VERBS, [str(word) for word in words])
@@ -201,7 +205,10 @@ def raw_rows(paths: list[Path], questions: int, folder: Path) -> int:
 
 
 def _template(row: dict[str, Any]) -> bytes:
-    """Return a row as a line of JSON, with the placeholder as its id and at the end of each text."""
+    """Return a row as a line of JSON, with the placeholder as its id and at the end of its question and paragraphs.
+
+    Other fields than those of ``_FIELDS`` and ``_DOCUMENT_FIELDS`` are dropped.
+    """
     template: dict[str, Any] = {name: row[name] for name in _FIELDS if name in row}
     template["question"] += f"#{_TAG}"
     template["documents"] = []

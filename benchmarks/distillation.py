@@ -49,7 +49,7 @@ MEASURES = ("MRR@10", "recall@1")
 
 @dataclass(frozen=True)
 class Study:
-    """What is trained, and for how long.
+    """The input and the length of the trainings.
 
     Attributes:
         release: release with train and dev questions.
@@ -107,7 +107,7 @@ def cross_encoder_values(study: Study) -> list[str]:
 
 
 def train_and_search(study: Study) -> tuple[dict[str, Path], dict[str, Any]]:
-    """Train the models, and search the dev questions. Return the runs, and the costs and counts of the steps.
+    """Train the models, and search the dev questions. Return the runs by name, and the costs and counts of the steps.
 
     A step whose output is complete from an earlier call takes a moment.
     """
@@ -120,6 +120,7 @@ def train_and_search(study: Study) -> tuple[dict[str, Path], dict[str, Any]]:
     values = dual_encoder_values(study)
 
     def step(title: str, function: Callable[..., Any], **options: Any) -> Any:
+        """Call the function of a verb with the release, and record its seconds. Return the function's result."""
         print(title, file=sys.stderr, flush=True)
         start_time = time.perf_counter()
         result = function(release=release, **options)
@@ -127,6 +128,7 @@ def train_and_search(study: Study) -> tuple[dict[str, Path], dict[str, Any]]:
         return result
 
     def train(title: str, recipe: str, **options: Any) -> None:
+        """Train a model from the starting weights."""
         step(f"train {title}", train_model, recipe=recipe, start=study.start, device="cpu", **options)
 
     step("bm25 train", search_bm25, split="train", top_k=RUN_DEPTH, out=train_run)

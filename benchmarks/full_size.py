@@ -33,7 +33,7 @@ from made_up_collection import read_sentences, write_collection
 
 from builders.core.tables import markdown_table
 
-PASSAGES, QUERIES = 8_096_668, 86_395  # Table 1
+PASSAGES, QUERIES = 8_096_668, 86_395  # Table 3: all passages, training questions
 _SMALL_PASSAGES, _SMALL_QUERIES = 600, 20
 _SAMPLING_SECONDS = 0.5
 _GRACE_SECONDS = 5  # for a verb that got the same signal as this process
@@ -55,8 +55,8 @@ class MeasuredVerb:
 
     Attributes:
         name: name in the table, and of the file with the costs.
-        words: the command's words after the interpreter.
-        temporary: an output that is removed after the measurement, to save disk space.
+        words: the command's words after the interpreter. Paths are relative to the folder --out.
+        temporary: an output that is removed after the measurement, to save disk space ("": none).
     """
 
     name: str
@@ -157,6 +157,7 @@ def make_models(out: Path) -> None:
     write_cross(out / "cross", texts=texts)
     write_dual(out / "dual", texts=texts)
     torch.manual_seed(0)
+    # write_cross also writes the encoder cross-bert, whose tokenizer the static model shares.
     module = StaticEmbedding(PreTrainedTokenizerFast.from_pretrained(out / "cross-bert"), embedding_dim=_DIMENSIONS)
     SentenceTransformer(modules=[module], device="cpu").save_pretrained(str(out / "static"))
 
@@ -201,7 +202,10 @@ def environment_of(out: Path) -> dict[str, str]:
 
 
 def measure(verb: MeasuredVerb, out: Path, tenth: int) -> dict[str, Any]:
-    """Run a verb, and return its costs. Exit if the verb fails."""
+    """Run a verb, and return its costs. Exit if the verb fails.
+
+    ``tenth`` is a tenth of the number of passages, the size of a sample: it replaces "{tenth}" in the verb's words.
+    """
     log_folder = out / "logs"
     log_folder.mkdir(exist_ok=True)
     log_path = log_folder / f"{file_name(verb)}.log"
@@ -209,7 +213,7 @@ def measure(verb: MeasuredVerb, out: Path, tenth: int) -> dict[str, Any]:
     peaks = {"Rss": 0, "Pss_Anon": 0}
     times_before = os.times()
     start_time = time.perf_counter()
-    was_interrupted = log_path.exists()
+    was_interrupted = log_path.exists()  # an earlier call began the verb, and has not stored its costs
     with open(log_path, "w", encoding="utf-8") as log_file:
         process = subprocess.Popen(
             [sys.executable, *words],

@@ -67,9 +67,10 @@ def install_wheels(pack: Path) -> None:
 
 
 def unpack_runs(archive: Path, runs: Path) -> None:
-    """Unpack the files of finished steps of `reproduce`, and compress the files again.
+    """Unpack the files of finished steps of `reproduce` into the folder ``runs``, and compress the files again.
 
-    The compressed bytes differ from the original bytes, so the checksums in the steps' records are updated.
+    The archive has these files uncompressed, under names that end in .gz (gpu_pack.py). The compressed bytes differ
+    from the original bytes, so the checksums in the steps' records are updated.
     """
     from builders.core.finished_outputs import record_path  # after the installation of the pack's wheels
 
@@ -86,7 +87,7 @@ def unpack_runs(archive: Path, runs: Path) -> None:
 
 
 def unpack(pack: Path) -> Setting:
-    """Unpack the pack's model and runs into the work folder."""
+    """Unpack the pack's model and runs into the work folder. The caller replaces the device "" of the result."""
     WORK.mkdir(parents=True, exist_ok=True)
     if not (WORK / "model").is_dir():
         runpy.run_path(str(pack / "unpack_q4.py"))["main"](pack / "model.npz", pack / "tokenizer", WORK / "model")
@@ -141,7 +142,8 @@ def reproduce(
 ) -> bool:
     """Run `reproduce` for some tables, or one row of them, and write its report.
 
-    Return False if the deadline stopped it. ``runs`` is the folder of the outputs in the work folder.
+    Return False if the deadline, a time of ``time.monotonic``, stopped it. ``row`` is the name of the row ("": all
+    rows). ``runs`` is the folder of the outputs in the work folder.
     """
     # The settings of this seed, with the pack's model in place of the hub's.
     settings_path = report.with_name(f"seed{seed}.toml")
@@ -172,7 +174,10 @@ def reproduce(
 
 
 def report_rows(out: Path) -> Rows:
-    """Return the rows and the steps' seconds of reports. A seed's report with the most tables is used."""
+    """Return the rows of the reports in ``out``, and the seconds of their steps.
+
+    Of the reports of a seed, only the report with the most tables is used.
+    """
     rows: Rows = []
     seed_names = {path.name.split(".")[0] for path in out.glob("*.json")}
     for seed_name in sorted(seed_names):
@@ -199,7 +204,10 @@ def report_rows(out: Path) -> Rows:
 
 
 def run_step(function: Callable[[Setting], Rows], setting: Setting, log: Path, limit: float) -> dict[str, Any]:
-    """Run a step in a forked process, and return its rows. Kill the process and its children at the time limit.
+    """Run a step in a forked process. Kill the process and its children at the time limit, ``limit`` seconds.
+
+    Returns ``rows``, ``error`` ("": none) and ``seconds``. If the step did not return, ``rows`` are the rows that it
+    has saved (:class:`gpu_common.SavedRows`).
 
     Libraries load once, before the fork. This process must never compute with PyTorch, because its children could then
     use neither PyTorch's threads nor the GPU.
@@ -244,7 +252,10 @@ def run_step(function: Callable[[Setting], Rows], setting: Setting, log: Path, l
 
 
 def run_steps(steps: Sequence[Step], base: Setting, out: Path, deadline: float) -> list[str]:
-    """Run the steps, write and print their results, and return the names of failed steps and checks."""
+    """Run the steps, write and print their results, and return the names of failed steps and checks.
+
+    ``base`` is the setting of all steps without a time limit. ``deadline`` is a time of ``time.monotonic``.
+    """
     results: dict[str, Any] = {}
     machine_facts = about_machine(base)
     for function, limit in steps:
@@ -287,7 +298,10 @@ def table(rows: Rows) -> str:
 
 
 def write_results(out: Path, machine_facts: dict[str, Any], results: dict[str, Any]) -> None:
-    """Write results.json and results.md. results.md has a table of all checks, and a table for each other step."""
+    """Write results.json and results.md. results.md has a table of all checks, and a table for each other step.
+
+    ``results`` has the results of :func:`run_step` by the step's name.
+    """
     write_json(out / "results.json", {"machine": machine_facts} | results)
     check_rows: Rows = []
     step_texts = []

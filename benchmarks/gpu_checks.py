@@ -112,6 +112,7 @@ def check_precision(setting: Setting) -> Rows:
         return TextEncoder(model, "query").encode(queries), TextEncoder(model, "document").encode(texts)
 
     def mrr(query_vectors: Any, passage_vectors: Any) -> float:
+        """Return MRR@10 in percent. A query's only positive is its passage of ``answer_rows``."""
         scores = query_vectors.astype(np.float32) @ passage_vectors.astype(np.float32).T
         best_rows = np.argsort(-scores, axis=1, kind="stable")[:, :MRR_DEPTH].astype(str).tolist()
         first_ranks = [first_rank(rows, {str(answer)}) for rows, answer in zip(best_rows, answer_rows, strict=True)]
@@ -275,6 +276,7 @@ def check_training(setting: Setting) -> Rows:
         options += [f"--set={value}" for value in values]
 
         def begin_training(out: str, *further_options: str) -> subprocess.Popen[bytes]:
+            """Begin a training whose output is the folder ``out``, or resume this training."""
             # A new process, because a forked process could not use PyTorch's threads.
             words = ["train", "de-bm25-neg-scratch", *options, "--out", folder / out, *further_options]
             return subprocess.Popen([sys.executable, "-m", "baselines", *map(str, words)])

@@ -75,7 +75,10 @@ def unit_vectors(seed: int, rows: int, width: int, device: str = "cpu") -> Any:
 
 
 def write_vectors(folder: Path, rows: int, width: int, device: str) -> Any:
-    """Write random embeddings in the format of `encode`, and return their index."""
+    """Write ``rows`` random embeddings in the format of `encode`, and return their index.
+
+    ``device`` computes the embeddings.
+    """
     import numpy as np
 
     from baselines.retrieve.exact_search import largest_norm
@@ -83,6 +86,7 @@ def write_vectors(folder: Path, rows: int, width: int, device: str) -> Any:
 
     shards = []
     for start in range(0, rows, _ROWS_PER_SHARD):
+        # Each shard has a seed of its own. The callers use the seed 0 for queries.
         vectors = unit_vectors(start + 1, min(_ROWS_PER_SHARD, rows - start), width, device)
         path = folder / f"{start:09d}.npy"
         np.save(path, vectors)

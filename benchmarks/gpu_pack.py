@@ -100,7 +100,10 @@ def copy_release(source: Path, out: Path) -> list[str]:
 
 
 def archive_runs(runs: Path, archive: Path) -> None:
-    """Archive a folder of runs. Gzipped files are decompressed first, because xz compresses better than gzip."""
+    """Archive a folder of runs. Gzipped files are decompressed first, because xz compresses better than gzip.
+
+    They keep their names, and ``unpack_runs`` of gpu.py compresses them again.
+    """
     with tarfile.open(archive, "w:xz", preset=3) as tar:
         for path in sorted(runs.iterdir()):
             content = path.read_bytes()
@@ -112,7 +115,7 @@ def archive_runs(runs: Path, archive: Path) -> None:
 
 
 def download(names: Sequence[str], python: str, out: Path) -> None:
-    """Download the wheels of packages, in the versions of constraints.txt."""
+    """Download the wheels of packages, in the versions of constraints.txt, for a version ``python`` such as 3.12."""
     platforms = [f"--platform=manylinux_2_{minor}_x86_64" for minor in (39, 34, 28, 27, 24, 17)]
     options = ["--only-binary=:all:", "--no-deps", f"--python-version={python}", "--implementation=cp", *platforms]
     constraints = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()

@@ -50,7 +50,10 @@ def memory_formula(weights: int, layers: int, width: int, tokens: int, bytes_a_n
 
 
 def random_bert(setting: Setting, folder: Path, labels: int | None = None) -> Path:
-    """Write a BERT with random weights: of base size, or tiny if ``setting.small``."""
+    """Write a BERT with random weights: of base size, or tiny if ``setting.small``.
+
+    With ``labels``, the BERT has a classifier with this number of outputs.
+    """
     return bert(folder, setting.of(12, 2), setting.of(768, 32), labels)
 
 
@@ -98,7 +101,11 @@ def ceilings(setting: Setting) -> Rows:
 
 
 def searching(setting: Setting) -> Rows:
-    """Time 2,000 queries against a million passages, and compare the time with the GPU's peak rates."""
+    """Time 2,000 queries against a million passages, and compare the time with the GPU's peak rates.
+
+    The candidates are the best 100 passages of a query by scores in 32 bits. The whole search also scores the
+    candidates in 64 bits, and keeps the best 50.
+    """
     passage_count = setting.of(1_000_000, 5_000)
     width = setting.of(768, 32)
     query_count = setting.of(2_000, 20)
@@ -137,6 +144,7 @@ def searching(setting: Setting) -> Rows:
         rows.append({"search": name, "s": round(seconds, 4), "queries/s": round(query_count / seconds)})
     rows.append({"search": "reading all embeddings once, one thread", "s": round(read_seconds, 4)})
     rows.append({"search": f"same top 50 as on the CPU within 1e-5, {checked_count} queries", "s": str(is_right)})
+    # The bounds: each number of an embedding takes 2 bytes, and 2 operations (multiply and add) with each query.
     copy_bound = 0.0
     if setting.cuda:
         copy_bound = 2.0 * passage_count * width / host_bandwidth(setting)
@@ -237,7 +245,10 @@ class Texts(list[dict[str, Any]]):
 
 
 def train_speed(setting: Setting, rate: float, recipe: Recipe, data: Texts, start: Path) -> dict[str, Any]:
-    """Train for a few steps. Return rows per second, the share of the matrix rate, and the memory."""
+    """Train for a few steps. Return rows per second, the share of the matrix rate, and the memory, as cells of a row.
+
+    ``rate`` is the result of :func:`product_rate`. ``start`` is the folder of the starting checkpoint.
+    """
     if setting.cuda:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
@@ -298,7 +309,7 @@ def training(setting: Setting) -> Rows:
     # Random rows for BERT-base, and rows of real passages for e5-small.
     passage_length = setting.of(384, 24)
     row_count = setting.of(2_048, 16)
-    passages = random_texts([passage_length - 3] * row_count)
+    passages = random_texts([passage_length - 3] * row_count)  # the official code adds three special tokens
     queries = random_texts([setting.of(30, 8)] * row_count, 1)
     dual_rows = []
     cross_rows = []

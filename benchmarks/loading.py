@@ -42,7 +42,10 @@ _OPERATIONS_PER_WEIGHT = 6  # of a token: 2 in the forward pass and 4 in the bac
 def rows_per_second(
     recipe: Recipe, start: Path, pairs: PairRows, passages: CachedPassages, states: Path, batches: int
 ) -> float:
-    """Load some batches of a recipe's training. Return the rows per processor second."""
+    """Load ``batches`` batches of a recipe's training. Return the rows per processor second.
+
+    ``start`` is the folder of the starting checkpoint, and ``states`` the folder for the trainer's states.
+    """
     is_dual = recipe.model.kind == "dual"
     rows: Any = DualRows(pairs, passages, recipe.data.rows) if is_dual else CrossRows(pairs, passages)
     row_order = TrainingBatches(rows, recipe.train.batch, _EPOCHS, 0)

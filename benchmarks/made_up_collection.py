@@ -26,13 +26,17 @@ _SHORTEST_PASSAGE, _LONGEST_PASSAGE = 256, 460
 _QUESTION_WORDS = ("是什么", "怎么办", "为什么", "有哪些", "是多少", "怎么样")
 # Positives of a question: the mean is about 2.6 in train and 4.9 in dev (Table 3).
 _MOST_POSITIVES = {"train": 4, "dev": 9}
-# Questions of each split for one question of train (Table 1: 86,395, 2,000, 1,000 and 3,000).
+# Questions of each split for one question of train. Table 3 has 86,395, 2,000 and 4,000 questions of train, dev and
+# test. The official files divide test into test1 (1,000) and test2 (3,000).
 _SHARES = {"train": 1.0, "dev": 2_000 / 86_395, "test1": 1_000 / 86_395, "test2": 3_000 / 86_395}
 _FEWEST_QUESTIONS = 10  # of a split
 
 
 def read_sentences(paths: Iterable[Path], most_characters: int) -> list[str]:
-    """Return the Chinese sentences of text files, plain or gzipped, up to a number of characters."""
+    """Return the Chinese sentences of text files, plain or gzipped, up to a number of characters.
+
+    Exits if there is no Chinese sentence.
+    """
     sentences = []
     character_count = 0
     for path in _text_files(paths):
@@ -79,7 +83,10 @@ def made_up_passages(sentences: list[str], count: int, seed: int = 0) -> Iterato
 
 
 def _stretch(sentences: list[str], generator: random.Random, length: int) -> str:
-    """Return consecutive sentences from a random sentence on, with about ``length`` characters."""
+    """Return ``length`` characters of consecutive sentences, beginning with a random sentence.
+
+    The first sentence follows the last sentence.
+    """
     start = generator.randrange(len(sentences))
     stretch = ""
     while len(stretch) < length:
@@ -107,6 +114,8 @@ def write_collection(folder: Path, sentences: list[str], passage_count: int, que
     seen_questions: set[str] = set()
     split_files = {split: open(folder / f"{split}.json", "w", encoding="utf-8") for split in counts}  # noqa: SIM115
     with open(folder / "passage_collection.json", "w", encoding="utf-8") as collection_file:
+        # The latest question: its row, its split, and the number of passages that the row still waits for. A row of a
+        # test file has no positives. It waits only for the passage that the question is made from.
         open_row: dict[str, Any] = {}
         split, missing_positives = "", 0
         for number, passage in enumerate(made_up_passages(sentences, passage_count)):
@@ -132,7 +141,7 @@ def write_collection(folder: Path, sentences: list[str], passage_count: int, que
 
 
 def make_question(passage: str, generator: random.Random, seen_questions: set[str]) -> str:
-    """Return a question about a passage that is not in ``seen_questions``, and add it there."""
+    """Return a question about a passage that is not in ``seen_questions``, and add the question to them."""
     clauses = []
     for clause in _CLAUSE_END.split(passage):
         if len(clause) >= _SHORTEST_CLAUSE and _CHINESE.search(clause):

@@ -38,7 +38,10 @@ _NGRAM_SHARES = (0.8, 0.6, 0.5)  # smallest Jaccard similarities of n-grams
 
 
 def write_questions(pairs: list[QuestionPair], out: Path) -> None:
-    """Write the questions of the pairs as a release that has only queries."""
+    """Write the questions of the pairs as a release that has only queries, each question once.
+
+    The first questions are in train, and the second questions of the positive pairs in dev.
+    """
     questions = {
         "train": dict.fromkeys(pair.first for pair in pairs),
         "dev": dict.fromkeys(pair.second for pair in pairs if pair.label),
@@ -51,7 +54,10 @@ def write_questions(pairs: list[QuestionPair], out: Path) -> None:
 
 
 def measure_run(pairs: list[QuestionPair], run_path: Path, threshold: float) -> None:
-    """Print precision and recall of a run of `match`, by the labels of the pairs."""
+    """Print precision and recall of a run of `match`, by the labels of the pairs.
+
+    The run's queries are the dev questions of :func:`write_questions`, and its hits are training questions.
+    """
     positive_pairs = {(text_id(pair.second), text_id(pair.first)) for pair in pairs if pair.label}
     scores: dict[tuple[str, str], float] = {}
     for query_id, hits in read_run(run_path).hits.items():
@@ -77,7 +83,7 @@ def share_of(part: int, total: int) -> str:
 
 
 def compare_ways(pairs: list[QuestionPair], models: list[str], dtype: str) -> None:
-    """Print precision and recall of every way as a Markdown table."""
+    """Print precision and recall of every way as a Markdown table. ``models`` has the words MODEL=X of --model."""
     labels = np.array([pair.label for pair in pairs]) == 1
     matches = {
         "exact": np.array([pair.first == pair.second for pair in pairs]),

@@ -43,6 +43,7 @@ def bert(folder: Path, layers: int, width: int, labels: int | None = None) -> Pa
     (folder / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
     BertTokenizer(str(folder / "vocab.txt"), model_max_length=512).save_pretrained(folder)
     torch.manual_seed(0)
+    # Without a classifier, the number of labels is not used.
     sizes = {"hidden_size": width, "num_attention_heads": max(1, width // 64), "intermediate_size": 4 * width}
     config = BertConfig(vocab_size=len(words), num_labels=labels or 2, num_hidden_layers=layers, **sizes)
     model_class = BertForSequenceClassification if labels else BertModel
@@ -76,7 +77,10 @@ def random_lengths(count: int, mean: int) -> list[int]:
 
 
 def training_pairs(folder: Path, texts: list[str]) -> tuple[PairRows, CachedPassages]:
-    """Return training pairs of random queries and passages, and the passages ``texts`` in memory-mapped files."""
+    """Return training pairs of random queries and passages, and the passages ``texts`` in memory-mapped files.
+
+    The release with the passages and the memory-mapped files are written to ``folder``.
+    """
     corpus = [{"_id": md5(text), "title": "", "text": text} for text in texts]
     release = make_release(folder / "release", {("corpus", "corpus"): corpus}, rows_per_shard=50_000)
     passages = open_passages(open_release(release), keep=folder / "texts")
@@ -109,7 +113,7 @@ def forward_operations(model: torch.nn.Module, lengths: Iterable[int]) -> float:
 
 
 def lengths_of(model: Any, row: dict[str, Any]) -> list[int]:
-    """Return the number of tokens of each text in a training row."""
+    """Return the number of tokens of each text in a training row. A cross-encoder's pair is one text."""
     if "label" in row:
         return [int(model.preprocess([(row["query"], row["passage"])])["attention_mask"].sum())]
     lengths = []
@@ -137,8 +141,8 @@ class Clock(TrainerCallback):
 def trainer_of(recipe: Recipe, rows: Any, batches: TrainingBatches, start: Path, states: Path, device: str) -> Any:
     """Create the trainer that `train` uses.
 
-    ``rows`` are the training rows, ``start`` is the folder of the starting checkpoint, and ``states`` is the folder for
-    the trainer's states.
+    ``rows`` are the training rows, ``batches`` has the row numbers of each batch, ``start`` is the folder of the
+    starting checkpoint, and ``states`` is the folder for the trainer's states.
     """
     torch.manual_seed(0)
     arguments = trainers.training_arguments(recipe, states, batches, device)

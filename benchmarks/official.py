@@ -56,7 +56,7 @@ def write_large(folder: Path, count: int) -> Path:
                     # The map of ids is one JSON object, which is written entry by entry.
                     separator = ", " if row else "{"
                     ids_file.write(f'{separator}"{row}": "{passage_id}"')
-                    part_file.write(f"-\t\t{passage}\t0\n")
+                    part_file.write(f"-\t\t{passage}\t0\n")  # no question, no title, the passage, the label 0
         ids_file.write("}")
     return folder
 

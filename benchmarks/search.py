@@ -49,12 +49,14 @@ def searches(
             flat_index.add(widen_embeddings(block))
 
     def search_ours(engine: SearchEngine) -> list[Any]:
+        """Search as `search` does, by a new engine. A row's number serves as its rank in the order of the ids."""
         hits = exact_search.search_unsorted(
             vectors, queries, [engine], top_k, candidate_count, lambda: np.arange(vectors.rows)
         )
         return [rows for rows, _ in hits]
 
     def search_flat(batch_size: int) -> list[Any]:
+        """Search by FAISS's flat index, with batches of ``batch_size`` queries."""
         rows_by_query: list[Any] = []
         for start in range(0, len(wide_queries), batch_size):
             _, batch_rows = flat_index.search(wide_queries[start : start + batch_size], top_k)

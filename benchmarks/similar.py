@@ -32,7 +32,10 @@ _CONTAMINATED = 1000  # every 1000th training pair has a passage of the release
 
 
 def _make(folder: Path, *, train_count: int, test_count: int, pair_count: int) -> None:
-    """Write a release and training pairs."""
+    """Write the release and the file pairs.jsonl of training pairs to ``folder``.
+
+    ``train_count`` and ``test_count`` are the numbers of training and dev questions, before equal questions are joined.
+    """
     generator = random.Random(0)
     characters = [chr(0x4E00 + number) for number in range(3_500)]
     words = ["".join(generator.choices(characters, k=2)) for _ in range(20_000)]
@@ -58,6 +61,7 @@ def _make(folder: Path, *, train_count: int, test_count: int, pair_count: int) -
     with open(folder / "pairs.jsonl", "w", encoding="utf-8") as file:
         for number in range(pair_count):
             passage = generator.choice(passages) if number % _CONTAMINATED == 0 else random_text(_CHARACTERS)
+            # The full stop makes a passage of the release a near-duplicate, which exact equality would miss.
             row = {"query": random_text(14), "pos": [f"{passage}。"], "neg": []}
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
 

@@ -28,7 +28,10 @@ TOP_K = 50  # passages of a run
 
 @dataclass(frozen=True)
 class Search:
-    """A search: the form of the passages' embeddings, the factor of --rescore, and the form of --rescore-with."""
+    """A search: the form of the passages' embeddings, the factor of --rescore, and the form of --rescore-with.
+
+    None is an option that is not given.
+    """
 
     store: str
     rescore: int | None = None
@@ -49,7 +52,10 @@ SEARCHES = [
 
 
 def measure_set(release: Path, work: Path, *, model: str, options: dict[str, Any]) -> list[dict[str, Any]]:
-    """Encode a release into ``work`` and return the figures of each search."""
+    """Encode a release into ``work`` and return the figures of each search.
+
+    ``options`` are further parameters of :func:`encode_texts`, by name.
+    """
     folders = {}
     for store in ("float16", "int8", "binary"):
         folders[store] = work / store

@@ -53,9 +53,13 @@ def label_plainly(texts: Texts) -> list[list[Fraction]]:
 
 
 def texts_of(rows: Sequence[RawRow[Any]], unit: str, longest: int) -> Texts:
-    """Return the paragraphs and answers of each question, without texts of more than ``longest`` tokens."""
+    """Return the paragraphs and answers of each question, without texts of more than ``longest`` tokens.
+
+    With the unit word, a text is a list of words, otherwise a string.
+    """
 
     def tokens(texts: list[str], segmented: list[Sequence[Any]] | None) -> list[Sequence[Any]]:
+        """Return the tokens of the short texts. ``segmented`` has the words of each text if the row has them."""
         token_lists: list[Any] = texts
         if unit == "word":
             token_lists = segmented or [split_words(text) for text in texts]
@@ -86,7 +90,10 @@ def encode(texts: Texts, unit: str) -> QuestionTokens:
 
 
 def measure(texts: Texts, unit: str, repeats: int) -> dict[str, Any]:
-    """Return the seconds and the speeds of both implementations. Their labels must be equal."""
+    """Return the seconds and the speeds of both implementations. Their labels must be equal.
+
+    The simple implementation has the name "plain", this project's "decide".
+    """
     questions = encode(texts, unit)
     ways: dict[str, Callable[[], Any]] = {
         "plain": lambda: label_plainly(texts),

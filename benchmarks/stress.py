@@ -63,7 +63,10 @@ class Systems:
 
 
 def write_questions(release_path: Path, split: str, questions_path: Path) -> dict[str, list[str]]:
-    """Write the questions of all sets as JSON lines, each id once. Return the ids of each set."""
+    """Write the questions of all sets as JSON lines, each id once. Return the ids of each set by the set's name.
+
+    A set without this split, or with a single question, is skipped.
+    """
     release = open_release(release_path)
     query_texts: dict[str, str] = {}
     ids_by_set: dict[str, list[str]] = {}
@@ -155,6 +158,7 @@ def format_tables(collections: Sequence[Figures]) -> str:
 
 
 def _format_table(collection: Figures, measure: str) -> str:
+    """Return the table of one collection (a result of :func:`measure_release`) and one measure, with a title."""
     first_rows = kind_rows(next(iter(collection["systems"].values())), measure)
     header = ["system", "as asked", *(f"`{kind}`" for kind in first_rows)]
     question_counts = ["questions", str(collection["queries"])]
@@ -196,8 +200,11 @@ def draw_picture(collections: Sequence[Figures], path: Path) -> None:
         panel.imshow(drops, cmap="Greys", vmin=0, vmax=DARKEST, aspect="auto")
         for y, rows in enumerate(rows_by_system.values()):
             for x, row in enumerate(rows.values()):
-                is_dark = drops[y][x] > DARKEST / 2
-                colour = "white" if is_dark else "0.6" if row["queries"] < FEW_QUESTIONS else "black"
+                colour = "black"
+                if drops[y][x] > DARKEST / 2:
+                    colour = "white"  # on a dark cell
+                elif row["queries"] < FEW_QUESTIONS:
+                    colour = "0.6"  # a grey
                 weight = "bold" if row["told_apart"] else "normal"
                 text = f"{-drops[y][x]:+.1f}" if row["deviation"] else "0"
                 panel.text(x, y, text, ha="center", va="center", color=colour, weight=weight, size=8)

@@ -94,6 +94,7 @@ def loop(recipe: Recipe, rows: DualRows, batches: TrainingBatches, start: Path, 
     model.train()
     clock.on_train_begin()
     for batch in batches:
+        # Row numbers continue from epoch to epoch.
         batch_rows = [all_rows[row_number % len(all_rows)] for row_number in batch]
         column_tokens = []
         for column, task in tasks.items():

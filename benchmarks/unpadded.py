@@ -35,7 +35,11 @@ _bounds: list[TextBounds] = []  # one entry while a batch is computed
 def _attend(
     module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Any, **options: Any
 ) -> tuple[torch.Tensor, None]:
-    """Attend inside of each text. The tensors have the shape (1, heads, tokens, width of a head)."""
+    """Attend inside of each text. The tensors have the shape (1, heads, tokens, width of a head).
+
+    Returns the outputs, shape (1, tokens, heads, width of a head), and None in place of the attention's weights. The
+    bounds of the texts replace ``mask``.
+    """
     bounds = _bounds[0]
     if query.is_cuda:
         from torch.nn.attention.varlen import varlen_attn

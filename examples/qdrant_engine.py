@@ -26,6 +26,7 @@ class QdrantSearcher:
         self.query_prompt = query_prompt
 
     def search(self, queries: list[str], top_k: int) -> list[list[tuple[str, float]]]:
+        """Return the (passage id, score) hits of each query, best first."""
         all_hits = []
         for vector in self.model.encode([self.query_prompt + query for query in queries], show_progress_bar=False):
             points = self.client.query_points(COLLECTION, query=vector.tolist(), limit=top_k).points

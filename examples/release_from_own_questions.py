@@ -39,7 +39,7 @@ raw_folder.mkdir(parents=True, exist_ok=True)
 lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
 (raw_folder / "search.dev.json").write_text("".join(lines), encoding="utf-8")
 
-# A paragraph is positive if it contains most of an answer (the paper's Section 2.2.1).
+# A paragraph is positive if one of its spans reaches an F1 of 0.5 with an answer (the paper's Section 2.2.2).
 build_release(raw=[raw_folder], out=options.out)
 
 for row in datasets.load_dataset("dureader_retrieval", "dev", data_dir=options.out, split="dev"):

@@ -33,6 +33,8 @@ def search(query_text: str, top_k: int = 10) -> list[str]:
 
 
 class SearchPage(http.server.BaseHTTPRequestHandler):
+    """The page: a field for the query ``q``, and a list of the passages found."""
+
     def do_GET(self) -> None:
         parameters = urllib.parse.parse_qs(urllib.parse.urlsplit(self.path).query)
         query_text = parameters.get("q", [""])[0]

@@ -28,6 +28,7 @@ positives = release.qrels("train")
 rows = []
 for query_id, hits in search("bm25", release, "train", top_k=20).items():
     negative_ids = [passage_id for passage_id in hits if passage_id not in positives[query_id]]
+    # Each positive gets one negative, the highest ranks first.
     for positive_id, negative_id in zip(positives[query_id], negative_ids, strict=False):
         rows.append(
             {

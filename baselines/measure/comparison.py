@@ -187,9 +187,10 @@ def _warn_of_few_resamples(pair_count: int, settings: SignificanceRule) -> None:
 def _compare_pairs(values: Mapping[str, Values], settings: SignificanceRule) -> dict[str, Any]:
     """Compare all pairs under one measure. ``values`` has the values by query of each system, by its label.
 
-    Returns ``pairs`` (figures of each pair, the better system first), ``better_than`` (for each system, the labels of
-    the significantly worse systems), ``groups`` (of systems without significant differences), and ``detectable`` (the
-    spread over the pairs of the smallest detectable difference).
+    Returns ``pairs`` (figures of each pair, the better system first; ``told_apart`` is True if the difference is
+    significant), ``better_than`` (for each system, the labels of the significantly worse systems), ``groups`` (of
+    systems without significant differences), and ``detectable`` (the spread over the pairs of the smallest detectable
+    difference).
     """
     # The sort is stable, so equal systems keep their order.
     best_first_labels = sorted(values, key=lambda label: -exact_mean(values[label].tolist()))
@@ -198,7 +199,8 @@ def _compare_pairs(values: Mapping[str, Values], settings: SignificanceRule) -> 
         pair_rows.append({"better": better, "worse": worse, **settings.paired(values[better], values[worse])})
     _add_corrected(pair_rows)
 
-    # Holm compares the smallest p-value with alpha divided by the number of pairs.
+    # The level of a pair's test, without and with the correction: Holm compares the smallest p-value with alpha divided
+    # by the number of pairs.
     query_count = len(values[best_first_labels[0]])
     alphas = {"alone": settings.alpha, "corrected": settings.alpha / len(pair_rows)}
     for row in pair_rows:

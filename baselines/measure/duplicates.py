@@ -149,6 +149,8 @@ def measure_duplicates(
 ) -> tuple[dict[str, Any], dict[str, list[float]]]:
     """Measure one run, counting near-duplicates as one passage. Returns (figures, values by query).
 
+    ``way`` is the way of :func:`replace_by_leaders` for later copies, removed or kept.
+
     The figures are ``way``, ``repeated@10`` and ``repeated@50`` (mean share of the top 10 or 50 that repeat a
     higher passage), ``repeated_queries`` (share of queries with a repetition in the top 10), and ``official`` and
     ``ir_measures`` (means of the measures). Numbers are ``copies`` (unjudged near-duplicates of positives in the

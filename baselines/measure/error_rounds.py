@@ -1,4 +1,8 @@
-"""Draw the errors of a run for annotators, and count the annotators' answers."""
+"""Draw the errors of a run for annotators, and count the annotators' answers.
+
+An error is a (query, passage) pair. A round is a directory of pairs that people judge. Its packages are parts of the
+pairs, which are reviewed and accepted one by one.
+"""
 
 from collections import Counter
 from collections.abc import Collection, Mapping

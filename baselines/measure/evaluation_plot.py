@@ -117,7 +117,7 @@ def _class_names() -> list[str]:
 
 
 def _class_of(rank: int | None) -> str:
-    """Return the name of a rank's class. ``rank`` is None for a list without a positive."""
+    """Return the name of a rank's class. None, for a list without a positive, has the class of ranks below 50."""
     for name, (last_rank, _) in zip(_class_names(), _RANK_CLASSES, strict=True):
         if rank is not None and rank <= last_rank:
             return name

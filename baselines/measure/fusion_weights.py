@@ -1,4 +1,8 @@
-"""The weights of runs for fusion: tuned on judgments, or read from a file."""
+"""The weights of runs for fusion: tuned on judgments, or read from a file.
+
+Tuning questions are a fixed sixteenth of the training questions (:func:`builders.store.layout.is_for_tuning`). A model
+that is trained with ``data.leave_out=tuning`` skips them, and the manifests of its runs record this under ``left_out``.
+"""
 
 import json
 from collections.abc import Sequence

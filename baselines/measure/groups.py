@@ -35,6 +35,9 @@ def groups_of(
 ) -> Groups:
     """Return the groups of queries, in the order of the groups' names.
 
+    The queries without a value of the property, or without a row in the config ``answers``, are the group "unknown",
+    which comes last.
+
     Args:
         by: a property of ``builders.store.names.QUESTION_PROPERTIES``.
         queries: the ids of the reference's queries.

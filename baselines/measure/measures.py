@@ -100,8 +100,8 @@ def per_query(
     """Return the values of each measure for every reference query, in the reference's order.
 
     A query that the run lacks has 0. A repeated passage counts only at its first rank, and later passages move up.
-    ``names`` are in the notation of ir-measures. ``judged`` has the grades of positives and negatives, for measures
-    that use judged negatives (default: the positives).
+    ``names`` are in the notation of ir-measures. ``judged`` has the grades of positives and negatives by query and
+    passage, for measures that use judged negatives (default: the positives).
     """
     measures_by_name = parse_measures(names)
     row_numbers = {query_id: row for row, query_id in enumerate(qrels.positives)}
@@ -199,8 +199,10 @@ def measure_run(
 
     The means have ``run`` (path), ``queries`` (number of reference queries, the denominator of every mean), ``ties``
     (the rule, and the number of queries with ties around a positive passage), ``official`` and ``ir_measures``. The
-    table has one row per reference query, in the reference's order. Raises :class:`InputError` if run and reference
-    share no query.
+    table has one row per reference query, in the reference's order. Its columns are ``run``, ``query_id``, RR@10,
+    ``IR_MEASURES``, ``chosen``, ``positives`` (the number of the query's positives) and ``first_positive_rank`` (from
+    1, null without a positive). Official keys have columns only if ``ties`` is ``expected`` (:func:`values_of`). Raises
+    :class:`InputError` if run and reference share no query.
 
     If ``ties`` is ``expected``, the measures are means over all orders of ties. ``first_positive_rank`` is still the
     rank in the order of the run. :func:`.ties.order_ties` orders the ties of a run by id.

@@ -59,7 +59,8 @@ class ListPair:
 
     Attributes:
         query_id: the question.
-        removed: the reason of each removed passage, by passage id, in the order of the list.
+        removed: the reason of each removed passage, by passage id, in the order of the list. Only as much of the list
+            was examined as :func:`pair_lists` needs, at least 50 ranks.
         scores: the two best scores of the run's list.
         scores_without: the two best scores without the answering passages.
     """
@@ -97,7 +98,8 @@ def pair_lists(run: Run, qrels: Qrels, rule: AnsweringRule, pruned: Run | None =
         InputError: the lists are too short, ``pruned`` has an answering passage or lacks a list, the run has ranks
             instead of scores, or fewer than two questions have lists.
     """
-    # Only two scores are read, so each list is examined until two passages remain that do not answer.
+    # Only two scores are read, so each list is examined, in blocks of 50 ranks, until two passages remain that do not
+    # answer the question.
     answering = find_answering(run, qrels, rule, needed=_LIST_LENGTH)
     if pruned is not None:
         _expect_pruned(pruned, qrels, rule)

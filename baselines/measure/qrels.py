@@ -30,10 +30,11 @@ NO_TEST_LABELS = (
 
 @dataclass
 class Qrels:
-    """The reference judgments. ``positives`` maps a query's id to the grades (>= 1) of its positive passages.
+    """The reference judgments. ``positives`` maps a query's id to the grades (>= 1) of its positive passages, by id.
 
+    ``name`` is for messages: the file, or the release with its split and configs. ``negatives`` has the judged passages
+    with a score of 0 or less by query. A query without them is absent. Most benchmarks publish no negatives.
     ``without`` is the number of queries without a positive, which are excluded because every measure would be 0.
-    ``negatives`` has the judged passages with a score of 0 or less. Most benchmarks publish no negatives.
     """
 
     name: str
@@ -111,8 +112,8 @@ def release_qrels(release: Release, split: str, name: str = "main", queries: str
 def read_queries(release: Release, split: str, config: str = "queries") -> list[tuple[str, str]]:
     """Return (id, text) of every query of a split of ``config``, in the release's order.
 
-    ``config`` is a config of queries or a joined config, whose columns have other names. Raises :class:`InputError` for
-    a repeated id.
+    ``config`` is a config of queries or a joined config (queries with the texts of their passages), whose columns have
+    other names. Raises :class:`InputError` for a repeated id.
     """
     id_column, text_column = "_id", "text"
     if schema_of(config) == JOINED:

@@ -26,8 +26,8 @@ class ReferenceSource:
         qrels_file: a file with the judgments, None if ``release`` has the judgments.
         split: the split of the release.
         set_name: the set of the release.
-        query_config: a config to use instead of the set's queries.
-        qrels_config: a config to use instead of the set's judgments.
+        query_config: a config to use instead of the set's queries (None: the set's).
+        qrels_config: a config to use instead of the set's judgments (None: the set's).
     """
 
     release: Release | None

@@ -47,7 +47,7 @@ class RunMeasures(dict[str, float]):
         run: the name of the run.
         query_count: the number of queries with a positive passage, over which every mean is taken.
         tied_query_count: the number of these queries with ties around a positive passage (docs/evaluate.md).
-        latency: the times of single queries, if the call has searched with a searcher, one query at a time.
+        latency: the times of single queries, None unless the call has searched with a searcher, one query at a time.
     """
 
     def __init__(self, means: dict[str, Any], by_query: pa.Table, latency: Latency | None = None) -> None:

@@ -36,7 +36,8 @@ class RunRecord(msgspec.Struct):
     Attributes:
         set: the set of the queries and passages.
         split: the split of the queries.
-        release: config -> fingerprint, for the config of the passages and the config of the queries.
+        release: config -> fingerprint (:meth:`builders.store.reader.Release.fingerprint`, a hash of the split's files),
+            for the config of the passages and the config of the queries.
         run: the file that the manifest describes, None for a run in memory.
         query_latency: the latency of a query, None if it was not measured.
     """

@@ -156,7 +156,11 @@ def _compare_kind(stress_run: StressRun, measure: str, settings: SignificanceRul
 
 
 def _add_corrected(rows: Sequence[dict[str, Any]], settings: SignificanceRule) -> None:
-    """Add the p-values after Holm's correction over the kinds, ``told_apart``, and the detectable difference."""
+    """Add to the row of each kind the p-values after Holm's correction over the kinds, and two figures.
+
+    ``told_apart`` is True if the difference is significant. ``detectable`` is the smallest detectable difference, None
+    if all differences of the kind are equal.
+    """
     for test in TESTS:
         corrected_p_values = holm_correction([row[test]["p"] for row in rows])
         for row, corrected in zip(rows, corrected_p_values, strict=True):

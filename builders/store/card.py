@@ -83,7 +83,7 @@ def card_markdown(
     """
     configs = configs_of(entries)
     dataset_sets = sets_of(configs)
-    # A copy's findings say what differs from the benchmark.
+    # Description of each difference between a copy and the benchmark -> number of rows.
     copy_findings = stats.get("copy", {}).get("findings", {})
     example_config = ""
     if repo:

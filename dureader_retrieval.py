@@ -366,7 +366,7 @@ def _declare_sized(name: str) -> Declaration | None:
 
 
 def _declaration(name: str) -> Declaration:
-    """Return the declaration of a config, also of another size. Raise ValueError for an unknown name."""
+    """Return the declaration of a config by its name, for example sample-20K. Raise ValueError for other names."""
     declaration = CONFIGS.get(name) or _declare_sized(name)
     if declaration is None:
         raise ValueError(f"unknown config {name!r}; name a config of {NAME}: {', '.join(CONFIGS)}")

@@ -30,12 +30,21 @@ class Stored:
 
 
 class Elasticsearch(Loopback):
-    """A server with indexes in memory. ``about``: its answer to ``GET /``."""
+    """A server with indexes in memory.
+
+    Attributes:
+        about: the answer to ``GET /``.
+        product: True to send the header of the official product, without which the official client refuses a server.
+        indexes: the indexes by name.
+        requests: "METHOD /path" of every request so far.
+        faults: the faults to come.
+        authorization: the Authorization header that every request must have (None: any).
+    """
 
     def __init__(self, about: Any = None, product: bool = True) -> None:
         super().__init__(_Handler)
         self.about = {"version": {"number": "9.1.0"}} if about is None else about
-        self.product = product  # the official client requires this header in every response
+        self.product = product
         self.indexes: dict[str, Stored] = {}
         self.requests: list[str] = []
         self.faults: list[Fault] = []

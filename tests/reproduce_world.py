@@ -104,7 +104,7 @@ def reproduce(folder: Path, *words: object, code: int = 0) -> Done:
 
 
 def reported(folder: Path, *words: object) -> dict[str, Any]:
-    """Run `reproduce`, and return its report."""
+    """Run `reproduce` as :func:`reproduce` does, and return its report."""
     return json.loads(reproduce(folder, *words, "--format", "json").stdout)
 
 

@@ -588,6 +588,7 @@ class DureaderRetrieval(datasets.ArrowBasedBuilder):  # type: ignore[misc]
     )
 
     def _info(self) -> datasets.DatasetInfo:
+        """Describe the config: its columns, and for a release the number of rows of each split."""
         splits = None  # the number of rows in the archive is unknown until it is read
         if self.config.data_dir:
             splits = datasets.SplitDict(dataset_name=self.dataset_name)

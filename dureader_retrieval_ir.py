@@ -262,6 +262,7 @@ class Source:
         return [docs, queries, _Qrels(self, configs.qrels, split, changed_queries)]
 
     def _splits_if_any(self, config: str) -> dict[str, int | None]:
+        """Return the splits of a config as :meth:`splits` does; empty if the source lacks the config."""
         try:
             return self.splits(config)
         except ReleaseError:  # the manifest was valid before, so the config is missing
@@ -300,6 +301,7 @@ class _Docs(BaseDocs):  # type: ignore[misc]  # ir_datasets is untyped
         return self._rows()
 
     def docs_store(self, field: str = "doc_id") -> Any:
+        """Return the library's copy of the passages, written on first use. Changed passages have another copy."""
         store_folder = home_path() / NAME / self._source.version(self._config)
         return PickleLz4FullStore(
             path=str(store_folder / "docs.pklz4"),
@@ -312,7 +314,7 @@ class _Docs(BaseDocs):  # type: ignore[misc]  # ir_datasets is untyped
 
     def docs_count(self) -> int:
         declared_count = self._source.count(self._config, "corpus")
-        if declared_count is None:
+        if declared_count is None:  # unknown for the archive
             return int(self.docs_store().count())
         return declared_count
 

@@ -92,6 +92,8 @@ class ArchiveServer(Loopback):
 
 
 class _Handler(Handler):
+    """Answers each request with the archive, or with the next fault of the server."""
+
     def serve(self) -> None:
         server = self.server
         requested_range = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))

@@ -70,6 +70,8 @@ def _scores(index: Stored, words: list[str]) -> dict[str, float]:
 
 
 class _Handler(Handler):
+    """Answers each request from the server's indexes, or with the next fault."""
+
     def serve(self) -> None:
         self.path = self.path.partition("?")[0]
         server = self.server
@@ -113,6 +115,7 @@ class _Handler(Handler):
         return self._answer_from_index(name, endpoint, body, action)
 
     def _answer_from_index(self, name: str, endpoint: str, body: bytes, action: int | str | None) -> tuple[int, Any]:
+        """Return status and content of the answer to a request of an index. ``endpoint``: the path after its name."""
         index = self.server.indexes[name]
         route = (self.command, endpoint)
         if route == ("HEAD", ""):

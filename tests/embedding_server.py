@@ -66,6 +66,7 @@ class EmbeddingServer(Loopback):
         return {"model": body["model"], "results": results, "usage": {"total_tokens": len(scores)}}
 
     def _embed(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Return the vectors of the texts of ``input``, cut to ``dimensions`` numbers, as numbers or in base64."""
         data = []
         for index, text in enumerate(body["input"]):
             vector: Any = count_characters(text)[: body.get("dimensions")]

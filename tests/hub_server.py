@@ -197,6 +197,8 @@ ROUTES = [
 
 
 class _Handler(Handler):
+    """Answers requests by ``ROUTES``. The method ``_NAME`` answers the requests of the route NAME."""
+
     def serve(self) -> None:
         address = urllib.parse.urlsplit(self.path)
         path = urllib.parse.unquote(address.path)

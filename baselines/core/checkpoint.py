@@ -78,7 +78,7 @@ class _Training(Struct):
         about: the inputs of the training; unset for a converted checkpoint.
         converted: the inputs of `convert`; unset for a trained checkpoint.
         builds: the verbs that made the release of the training data; None without a release.
-        counts: the numbers of queries, passages or pairs that were learned from, by name.
+        counts: counts of the training data by name, for example ``queries``, ``negatives`` and ``left_out``.
         versions: the versions of Python and of the libraries.
         dev: for each evaluation, its ``step`` and the scores by name; None if there was no training.
         dev_run: ``name`` and ``sha256`` of the run whose passages were re-ranked in evaluations, if any.

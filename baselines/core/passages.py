@@ -221,7 +221,7 @@ def _hash_ids(ids: Sequence[str]) -> npt.NDArray[np.uint64]:
 def open_passages(
     release: Release, config: str = "corpus", keep: Path | None = None, split: str = "corpus"
 ) -> CachedPassages:
-    """Open the passages of a config. The first call unpacks the passages into ``keep`` (default: the user's cache).
+    """Open the passages of a config. The first call unpacks them into a folder in ``keep`` (default: the user's cache).
 
     Any config with ``_id`` and ``text`` can be opened, for example to search queries as if they were passages. Only a
     config of queries has another ``split`` than ``corpus``. A second process that needs the folder, for example another

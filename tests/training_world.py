@@ -49,7 +49,10 @@ class World:
         self.dual = base / "dual"
 
     def words(self, recipe: str, out: Path, *values: str, start: Path | None = None) -> list[str]:
-        """Return the words of a command that trains ``recipe`` on the CPU, with short texts and one save."""
+        """Return the words of a command that trains ``recipe`` on the CPU, with short texts and one save.
+
+        ``values``: further settings of the recipe, as in "train.epochs=1". ``start``: another starting checkpoint.
+        """
         command_words = ["train", recipe, "--release", str(self.release), "--out", str(out), "--device", "cpu"]
         command_words += ["--cache", str(self.base / "cache")]
         # A masked language model learns from passages alone, and may begin without a checkpoint.

@@ -366,6 +366,7 @@ def _declare_sized(name: str) -> Declaration | None:
 
 
 def _declaration(name: str) -> Declaration:
+    """Return the declaration of a config by its name, for example sample-20K. Raise ValueError for other names."""
     declaration = CONFIGS.get(name) or _declare_sized(name)
     if declaration is None:
         raise ValueError(f"unknown config {name!r}; name a config of {NAME}: {', '.join(CONFIGS)}")
@@ -481,7 +482,7 @@ def _features(config_name: str) -> Any:
 
 
 def _add_all_queries(config_name: str, splits: dict[str, list[Any]]) -> dict[str, list[Any]]:
-    """Return the shards or members of each split. ``queries`` also gets a first split with those of all splits.
+    """Return ``splits``, the shards or members by split. The config ``queries`` gets a first split with those of all.
 
     A single split is returned alone, because it has all queries already.
     """
@@ -567,7 +568,7 @@ def _make_config(name: str) -> ReleaseConfig:
 
 
 class _AllConfigs(dict[str, ReleaseConfig]):
-    """The configs of :data:`CONFIGS`. ``get`` also returns samples of other sizes."""
+    """The configs of :data:`CONFIGS`. ``get`` also returns configs with another size or number in their names."""
 
     def get(self, name: str, default: Any = None) -> Any:
         # A new object for each builder, because a builder stores its own data_dir and sources in the config.
@@ -587,6 +588,7 @@ class DureaderRetrieval(datasets.ArrowBasedBuilder):  # type: ignore[misc]
     )
 
     def _info(self) -> datasets.DatasetInfo:
+        """Describe the config: its columns, and for a release the number of rows of each split."""
         splits = None  # the number of rows in the archive is unknown until it is read
         if self.config.data_dir:
             splits = datasets.SplitDict(dataset_name=self.dataset_name)
@@ -611,6 +613,7 @@ class DureaderRetrieval(datasets.ArrowBasedBuilder):  # type: ignore[misc]
         ]
 
     def _generate_tables(self, sources: list[Shard] | list[Member]) -> Iterator[tuple[str, pa.Table]]:
+        """Yield (key, table) for each batch of rows of ``sources``. ``datasets`` requires different keys."""
         # The caller may have selected columns by ``features``, and other types for the columns.
         column_names = list(self.info.features)
         unknown_columns = sorted(set(column_names) - set(_features(self.config.name)))
@@ -1093,7 +1096,8 @@ def _send_request(url: str, local_files: _LocalFiles, bar: Any) -> str | None:
         return None
     # Ask for the missing bytes only.
     headers = {"User-Agent": f"{NAME}/{VERSION}", "Accept-Encoding": "identity"}
-    # Without a validator, the server may have another file; start again.
+    # Without a validator, the server may have another file; start again. If-Range: a server whose file has another
+    # validator by now sends the whole file.
     if stored_size and note.get("validator"):
         headers["Range"] = f"bytes={stored_size}-"
         headers["If-Range"] = note["validator"]

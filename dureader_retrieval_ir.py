@@ -172,6 +172,7 @@ class Source:
         self.release = release
         self._repo: str | None = None
         self._revision: str | None = None
+        # A folder with the name ORG/NAME is a release directory.
         hub_name = _HUB_NAME.fullmatch(release)
         if hub_name and not os.path.exists(release):
             self._repo, self._revision = hub_name.groups()
@@ -221,7 +222,8 @@ class Source:
     def parts(self, dataset_id: str, set_name: str, split: str) -> list[Any]:
         """Return the two parts that make a dataset of the library: the metadata, and a dataset of the handlers.
 
-        The handlers are those of the passages, with a split those of the queries, and with labels those of the qrels.
+        A handler is an object from which the library reads passages, queries or qrels. Without a split, there is only
+        the handler of the passages. A split without labels has no handler of qrels.
         ``set_name`` is a key of ``SETS``, and ``split`` is empty for an id with only passages. Raises
         :class:`ReleaseError` if the source lacks the passages or the queries.
         """
@@ -260,6 +262,7 @@ class Source:
         return [docs, queries, _Qrels(self, configs.qrels, split, changed_queries)]
 
     def _splits_if_any(self, config: str) -> dict[str, int | None]:
+        """Return the splits of a config as :meth:`splits` does; empty if the source lacks the config."""
         try:
             return self.splits(config)
         except ReleaseError:  # the manifest was valid before, so the config is missing
@@ -281,6 +284,8 @@ class _Counts:
 
 
 class _Docs(BaseDocs):  # type: ignore[misc]  # ir_datasets is untyped
+    """The handler of the passages of ``config``."""
+
     def __init__(self, source: Source, config: str) -> None:
         self._source = source
         self._config = config
@@ -290,11 +295,13 @@ class _Docs(BaseDocs):  # type: ignore[misc]  # ir_datasets is untyped
         for row in self._source.rows(self._config, "corpus", streaming=True):
             yield GenericDoc(row["_id"], row["text"])
 
+    # The decorator reads the library's own copy of the passages if there is one. A slice makes the copy.
     @use_docstore  # type: ignore[untyped-decorator]
     def docs_iter(self) -> Iterator[Any]:
         return self._rows()
 
     def docs_store(self, field: str = "doc_id") -> Any:
+        """Return the library's copy of the passages, written on first use. Changed passages have another copy."""
         store_folder = home_path() / NAME / self._source.version(self._config)
         return PickleLz4FullStore(
             path=str(store_folder / "docs.pklz4"),
@@ -307,7 +314,7 @@ class _Docs(BaseDocs):  # type: ignore[misc]  # ir_datasets is untyped
 
     def docs_count(self) -> int:
         declared_count = self._source.count(self._config, "corpus")
-        if declared_count is None:
+        if declared_count is None:  # unknown for the archive
             return int(self.docs_store().count())
         return declared_count
 
@@ -322,6 +329,8 @@ class _Docs(BaseDocs):  # type: ignore[misc]  # ir_datasets is untyped
 
 
 class _Queries(BaseQueries):  # type: ignore[misc]
+    """The handler of the queries of a set's split. Translated and perturbed queries also have the original's id."""
+
     def __init__(self, source: Source, configs: SetConfigs, split: str) -> None:
         self._source = source
         self._config = configs.queries
@@ -360,7 +369,11 @@ class _Queries(BaseQueries):  # type: ignore[misc]
 
 
 class _Qrels(BaseQrels):  # type: ignore[misc]
-    """Judgments of queries. With ``changed_queries``, the ids are those of the translated or perturbed queries."""
+    """The handler of the judgments of a split.
+
+    With ``changed_queries``, the ids of queries are those of the translated or perturbed queries. None: the ids are
+    those of ``config``.
+    """
 
     def __init__(self, source: Source, config: str, split: str, changed_queries: _Queries | None) -> None:
         self._source = source

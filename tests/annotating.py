@@ -17,16 +17,16 @@ from builders.core.sampling import draw_sample
 from builders.store.reader import open_release
 
 ANNA, BEN, CARL = "anna@example.com", "ben@example.com", "carl@example.com"
-Label = Callable[[dict[str, Any]], int | str]
+Label = Callable[[dict[str, Any]], int | str]  # an annotator: the label of a row of a sheet
 
 
 def annotate(action: str, round_path: Path, *words: object, code: int | None = 0) -> Done:
-    """Run a step of `annotate` on a round."""
+    """Run a step of `annotate` on a round, with the further words ``words``."""
     return run("builders", "annotate", action, "--quiet", "--round", round_path, words, code=code)
 
 
 def make_pool(folder: Path, passages: int = 12) -> Path:
-    """Write a release, and a pool of all its passages for each dev question. Return the path of the pool."""
+    """Write a release of so many passages, and a pool of all of them for each dev question. Return the pool's path."""
     # The first texts are the usual ones. The further texts repeat these with a number in front.
     numbered_texts = [f"第{number}条：{TEXTS[number % 6]}" for number in range(passages - len(TEXTS))]
     passage_texts = (TEXTS + numbered_texts)[:passages]
@@ -34,14 +34,26 @@ def make_pool(folder: Path, passages: int = 12) -> Path:
     pairs = []
     for question in QUESTIONS["dev"]:
         for rank, text in enumerate(passage_texts, start=1):
-            pairs.append(PooledCandidates(md5(question), md5(text), rank, 1 / rank, {"bm25": rank}, None))
+            pairs.append(
+                PooledCandidates(
+                    query_id=md5(question),
+                    corpus_id=md5(text),
+                    rank=rank,
+                    score=1 / rank,
+                    runs={"bm25": rank},
+                    judged=None,
+                )
+            )
     pool_path = folder / "pool.jsonl"
     write_pool(pool_path, pairs)
     return pool_path
 
 
 def make_round(folder: Path, *words: object, passages: int = 12, size: int = 12) -> Path:
-    """Export a round over a new pool, in packages of ``size`` pairs. Return the path of the round."""
+    """Export a round over a new pool, in packages of ``size`` pairs. Return the path of the round.
+
+    ``words``: further words of `annotate export`.
+    """
     pool_path = make_pool(folder, passages)
     round_path = folder / "round"
     release_path = folder / "release"
@@ -56,7 +68,10 @@ def read_table(path: Path) -> list[dict[str, str]]:
 
 
 def fill(sheet: Path, label: Label, out: Path | None = None) -> Path:
-    """Fill in a sheet with the labels ``label(row)``, as a spreadsheet saves it. Return its path."""
+    """Fill in a sheet with the labels ``label(row)``, as a spreadsheet saves it. Return the path of the filled sheet.
+
+    ``out`` is this path (default: the sheet's path with the suffix ``.filled.csv``).
+    """
     rows = read_table(sheet)
     filled_path = out or sheet.with_suffix(".filled.csv")
     with open(filled_path, "w", encoding="utf-8", newline="") as file:
@@ -90,6 +105,7 @@ def export_of(tasks_path: Path, annotator: str, label: Label, export_path: Path)
 
 def truth(row: dict[str, Any]) -> int:
     """Return the right label: 1 for the question's own passage, otherwise 0."""
+    # Texts 0 to 3 answer the four training questions.
     query_ids = map(md5, QUESTIONS["dev"])
     answer_ids = map(md5, TEXTS[4:])
     answer_by_query = dict(zip(query_ids, answer_ids, strict=False))
@@ -97,7 +113,7 @@ def truth(row: dict[str, Any]) -> int:
 
 
 def wrong_in(error_count: int, rows: Iterable[dict[str, Any]], seed: str, right: Callable[[Any], int] = truth) -> Label:
-    """Return the answers ``right`` with this number of random errors."""
+    """Return an annotator who labels as ``right`` does, except for ``error_count`` of ``rows``, drawn by ``seed``."""
 
     def pair_key(row: dict[str, Any]) -> str:
         return f"{row['query-id']} {row['corpus-id']}"
@@ -121,20 +137,30 @@ def check(round_path: Path) -> dict[str, Any]:
 
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
-Labels = Mapping[tuple[str, str], int]
+Labels = Mapping[tuple[str, str], int]  # (query id, passage id) -> label
 
 
 def judgment(pair: tuple[str, str], label: int, package: str, kind: rounds.Kind = "annotation") -> rounds.Judgment:
-    """Return a judgment by Anna, or by a model."""
+    """Return a judgment of a (query id, passage id) pair by Anna, or with the kind ``model`` by a model."""
     query_id, passage_id = pair
     model = "a model" if kind == "model" else None
-    return rounds.Judgment(query_id, passage_id, label, model or "anna", NOON, package, 1, kind, model)
+    return rounds.Judgment(
+        query_id=query_id,
+        corpus_id=passage_id,
+        label=label,
+        annotator=model or "anna",
+        time=NOON,
+        package=package,
+        version=1,
+        kind=kind,
+        model=model,
+    )
 
 
 def judged_round(
     round_path: Path, release: Path, packages: Mapping[str, tuple[Any, Labels]], split: str = "dev"
 ) -> Path:
-    """Write a round with these packages and states, and Anna's labels of the pairs."""
+    """Write a round without `annotate`. ``packages``: name -> (state, for example "accepted"; Anna's labels)."""
     (round_path / "packages").mkdir(parents=True)
     package_records = []
     for name, (state, labels) in packages.items():

@@ -33,7 +33,7 @@ def contents() -> dict[str, bytes]:
 
 
 def rows_of_archive() -> dict[tuple[str, str], list[dict[str, Any]]]:
-    """Return the rows of a release that is built from the tiny archive."""
+    """Return the rows by (config, split) of a release that is built from the tiny archive, which has no negatives."""
     rows_by_split = {key: rows for key, rows in tables().items() if key[1] != "test"}
     for split in ("train", "dev"):
         rows_by_split[split, split] = [row | {"negative_passages": []} for row in rows_by_split[split, split]]
@@ -92,6 +92,8 @@ class ArchiveServer(Loopback):
 
 
 class _Handler(Handler):
+    """Answers each request with the archive, or with the next fault of the server."""
+
     def serve(self) -> None:
         server = self.server
         requested_range = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))

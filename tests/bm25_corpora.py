@@ -28,7 +28,10 @@ def one_byte(length: int) -> int:
 
 
 def lucene_scores(corpus: dict[str, list[str]], query: list[str], k1: float = 1.2, b: float = 0.75) -> dict[str, float]:
-    """Return Lucene's BM25 scores of the passages with a word of the query."""
+    """Return Lucene's BM25 scores of the passages with a word of the query, by passage id.
+
+    ``corpus`` has the words of each passage by its id.
+    """
     # Lucene counts passages with at least one word.
     corpus = {passage_id: words for passage_id, words in corpus.items() if words}
     passage_count = len(corpus)
@@ -49,7 +52,7 @@ def lucene_scores(corpus: dict[str, list[str]], query: list[str], k1: float = 1.
 
 
 def hits_of(index: InvertedIndex, queries: list[tuple[str, str]], threads: int) -> dict[str, list[Hit]]:
-    """Search an index for the ten best hits of each query."""
+    """Search an index for the ten best hits of each query, a pair of id and text. Return the hits by query id."""
     hits_by_query: dict[str, list[Hit]] = {}
     for part in search_columns(index, queries, 10, threads):
         hits_by_query |= part.hits()
@@ -57,14 +60,14 @@ def hits_of(index: InvertedIndex, queries: list[tuple[str, str]], threads: int) 
 
 
 def build(folder: Path, corpus: dict[str, list[str]], workers: int = 1, k1: float = 1.2, b: float = 0.75) -> NumbaIndex:
-    """Write a release of the corpus, and build its index."""
+    """Write a release of the corpus (passage id -> words), and build its index with this number of processes."""
     rows = [{"_id": passage_id, "title": "", "text": " ".join(words)} for passage_id, words in corpus.items()]
     release_path = make_release(folder / "release", {("corpus", "corpus"): rows}, rows_per_shard=500)
     return open_index(IndexedTexts(open_release(release_path)), folder / "indexes", workers, k1=k1, b=b)
 
 
 def random_corpus(seed: int, passages: int, longest: int) -> dict[str, list[str]]:
-    """Return random passages of one to ``longest`` words."""
+    """Return the words of random passages by passage id. A passage has one to ``longest`` words."""
     rng = random.Random(seed)
     word_lists = []
     for _ in range(passages):

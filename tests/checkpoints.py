@@ -19,7 +19,10 @@ Command = Callable[..., Done]
 
 
 def describe(checkpoint: Path, model_kind: str, start: str = "scratch") -> Path:
-    """Add recipe, training record and loss curve to a saved model, as `train` does."""
+    """Add recipe, training record and loss curve to a saved model, as `train` does. Return the model's folder.
+
+    ``model_kind``: dual, cross or mlm. ``start``: the name of the starting checkpoint.
+    """
     recipe = {
         "name": f"{model_kind}-tiny",
         "model": {"kind": model_kind, "start": start},
@@ -62,7 +65,10 @@ def make_checkpoints(folder: Path) -> None:
 
 
 def with_what_stays(checkpoint: Path, state: Path, copy: Path) -> Path:
-    """Copy a checkpoint, and add files of every kind that must not be pushed, such as the training state ``state``."""
+    """Copy a checkpoint, and add files of every kind that must not be pushed. Return the copy.
+
+    ``state``: a model's folder, which stands for a state of the training.
+    """
     shutil.copytree(checkpoint, copy)
     for name in ("optimizer.pt", "training_args.bin", "trainer_state.json", "model.py", ".lock", "runs/events.out"):
         local_file = copy / name
@@ -73,17 +79,17 @@ def with_what_stays(checkpoint: Path, state: Path, copy: Path) -> Path:
 
 
 def push(call: Command, checkpoint: Path, *words: object, **options: Any) -> Done:
-    """Push a checkpoint to the repository ``REPO``."""
+    """Push a checkpoint to the repository ``REPO`` by ``call``, the fixture of ``conftest.py``."""
     return call("push", "--model", checkpoint, "--repo", REPO, *words, **options)
 
 
 def files(hub: Hub, name: str = REPO) -> dict[str, bytes]:
-    """Return the files of a model repository."""
+    """Return the content of each file of a model repository by its path."""
     return hub.repos["model", name].files
 
 
 def whole(checkpoint: Path) -> dict[str, bytes]:
-    """Read all files of a checkpoint that must be pushed."""
+    """Return the content of each file of a checkpoint that must be pushed, by its path."""
     contents = {}
     for path in checkpoint.rglob("*"):
         name = path.relative_to(checkpoint).as_posix()

@@ -53,12 +53,15 @@ def describe_type(option: Option) -> str:
 
 
 def describe_default(option: Option) -> Any:
-    """Return the default as text, or None if the option has none."""
+    """Return the default as text, a list of texts for several values, or None.
+
+    None stands for no default, and for the defaults False, 0 (which equals False) and "".
+    """
     if option.default in (None, (), False, "", inspect.Parameter.empty):
         return None
     if isinstance(option.default, tuple):
         return [str(value) for value in option.default]
-    return option.default and str(option.default)
+    return str(option.default)
 
 
 def describe_range(limits: Between | None) -> list[float | None] | None:

@@ -30,7 +30,7 @@ class Done(NamedTuple):
 
     @property
     def error(self) -> str:
-        """The error, if stderr has one line and no other."""
+        """The error without "error: ". Fails if the exit code is not 1, or stderr has another line than the error."""
         stderr_lines = self.stderr.strip().split("\n")
         assert self.code == 1, self.stderr
         assert len(stderr_lines) == 1, self.stderr

@@ -17,7 +17,7 @@ import pytest
 _SLOWEST = 40
 _KEY = "cpu_seconds"
 _seconds_by_test: Counter[str] = Counter()
-_started: list[float] = [0.0]
+_started: list[float] = [0.0]  # its element is the processor time before the running test
 
 
 def processor_seconds() -> float:

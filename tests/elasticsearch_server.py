@@ -30,12 +30,21 @@ class Stored:
 
 
 class Elasticsearch(Loopback):
-    """A server with indexes in memory. ``about``: its answer to ``GET /``."""
+    """A server with indexes in memory.
+
+    Attributes:
+        about: the answer to ``GET /``.
+        product: True to send the header of the official product, without which the official client refuses a server.
+        indexes: the indexes by name.
+        requests: "METHOD /path" of every request so far.
+        faults: the faults to come.
+        authorization: the Authorization header that every request must have (None: any).
+    """
 
     def __init__(self, about: Any = None, product: bool = True) -> None:
         super().__init__(_Handler)
         self.about = {"version": {"number": "9.1.0"}} if about is None else about
-        self.product = product  # the official client requires this header in every response
+        self.product = product
         self.indexes: dict[str, Stored] = {}
         self.requests: list[str] = []
         self.faults: list[Fault] = []
@@ -61,6 +70,8 @@ def _scores(index: Stored, words: list[str]) -> dict[str, float]:
 
 
 class _Handler(Handler):
+    """Answers each request from the server's indexes, or with the next fault."""
+
     def serve(self) -> None:
         self.path = self.path.partition("?")[0]
         server = self.server
@@ -104,6 +115,7 @@ class _Handler(Handler):
         return self._answer_from_index(name, endpoint, body, action)
 
     def _answer_from_index(self, name: str, endpoint: str, body: bytes, action: int | str | None) -> tuple[int, Any]:
+        """Return status and content of the answer to a request of an index. ``endpoint``: the path after its name."""
         index = self.server.indexes[name]
         route = (self.command, endpoint)
         if route == ("HEAD", ""):

@@ -52,6 +52,7 @@ class EmbeddingServer(Loopback):
         return texts[2:]
 
     def answer_to(self, body: dict[str, Any]) -> Any:
+        """Return the answer to a request of embeddings or re-ranking, or an HTTP status for another request."""
         if "input" in body:
             return self._embed(body)
         field = "texts" if self.is_tei else "documents"
@@ -65,6 +66,7 @@ class EmbeddingServer(Loopback):
         return {"model": body["model"], "results": results, "usage": {"total_tokens": len(scores)}}
 
     def _embed(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Return the vectors of the texts of ``input``, cut to ``dimensions`` numbers, as numbers or in base64."""
         data = []
         for index, text in enumerate(body["input"]):
             vector: Any = count_characters(text)[: body.get("dimensions")]
@@ -92,6 +94,7 @@ class _EmbeddingHandler(Handler):
             answer = (answer, {})
         if isinstance(answer, tuple):
             status, headers = answer
+            # Services repeat keys in errors, and no output of the client may show them.
             secret = self.headers.get("Authorization", "")
             answer = {"error": {"message": f"no {secret}"}}
         content = answer if isinstance(answer, bytes) else json.dumps(answer).encode()

@@ -98,7 +98,10 @@ class ModelWorld:
         return self.stable(json.loads(stdout))
 
     def stable(self, value: Any, key: str = "") -> Any:
-        """Replace ids by names, and values that differ between machines or versions by words."""
+        """Replace ids by names, and values that differ between machines or versions by words.
+
+        ``key``: the key of ``value`` in its dictionary, empty elsewhere. Lists of versions keep only their names.
+        """
         if key in VARYING and value is not None:
             return VARYING[key]
         if key == "versions":
@@ -189,7 +192,7 @@ def make_model_world(folder: Path) -> None:
     fix_weights(write_cross(world.cross))
     fix_weights(write_language_model(folder / "llm"))
     fix_weights(folder / "dual-bert")  # the BERT inside of the dual-encoder: the start of a training
-    rankings = []
+    rankings = []  # (query id, hits) pairs
     for question in QUESTIONS["train"]:
         # A run without a retriever: a fixed order for each question.
         shuffled_texts = random.Random(question).sample(PASSAGES, len(PASSAGES))

@@ -37,7 +37,13 @@ def bm25_options(**changes: object) -> list[object]:
 
 @dataclass
 class World:
-    """Outputs that the groups share (releases, runs of BM25 and negatives), each created once."""
+    """Outputs that the groups share (releases, runs of BM25 and negatives), each created once.
+
+    Attributes:
+        once: the fixture ``once`` of ``conftest.py``.
+        get: returns the folder of a fixture by the fixture's name, for example ``sample_release``.
+        out: the folder of a group's outputs.
+    """
 
     once: Once
     get: Callable[[str], Path]
@@ -48,7 +54,11 @@ class World:
         return self.get("sample_release")
 
     def runs(self, of: str = "sample_release") -> Path:
-        """Write runs of dev (words, bigrams) and of train, and negatives mined from the train run."""
+        """Write runs of a release, and return their folder. ``of``: the fixture of the release.
+
+        The demo release has only the run of dev. The sample also has a run of dev with bigrams, a run of train, and
+        negatives mined from the run of train.
+        """
 
         def write_runs(folder: Path) -> None:
             folder.mkdir()
@@ -67,7 +77,7 @@ class World:
         return ("--release", self.sample, self.runs() / "dev.run.gz", self.runs() / "bigrams.run.gz")
 
     def made(self, *words: object) -> tuple[Path, Outputs]:
-        """Run a verb of builders, and return the rows of its release and its printed output."""
+        """Run a verb of builders. Return the path of its release, and the release's rows with the printed output."""
         # The number tells releases apart, and is a part of the printed output.
         out = self.out / f"release-{len(list(self.out.iterdir()))}"
         report = printed("builders", *words, "--out", out)
@@ -124,7 +134,8 @@ def spoiled_tables() -> dict[tuple[str, str], list[dict[str, Any]]]:
     rows["corpus", "corpus"] += [rows["corpus", "corpus"][0], empty_passage]
     judgment_of_nothing = {"query-id": "1" * 32, "corpus-id": "2" * 32, "score": 1}
     rows["qrels", "dev"] += [rows["qrels", "dev"][0], judgment_of_nothing]
-    # A training question without a positive passage, and a question of train that is in dev, too.
+    # A training question without a positive passage, another one without a judgment, and a question of train that is in
+    # dev, too.
     rows["train", "train"][1]["positive_passages"] = []
     rows["qrels", "train"][2:3] = []
     rows["queries", "dev"] += rows["queries", "train"][:1]

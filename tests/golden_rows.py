@@ -113,7 +113,7 @@ def chance(*words: object) -> float:
 
 
 def scored(candidates: Path, run_path: Path) -> Path:
-    """Write a re-ranker's run of the candidates with random logits, distinct for each query."""
+    """Write a re-ranker's run of the candidates with random logits, distinct for each query. Return ``run_path``."""
     logits_by_query: dict[str, dict[str, float]] = {}
     for query_id, passage_id, rank, _, _ in trec(candidates):
         logits = logits_by_query.setdefault(query_id, {})
@@ -121,6 +121,7 @@ def scored(candidates: Path, run_path: Path) -> Path:
         logits[passage_id] = 8 * chance(run_path.name, query_id, passage_id) - 4 + rank / 4096
     run_lines = []
     for query_id, logits in logits_by_query.items():
+        # Ranks count on from query to query. Readers compare ranks only within a query.
         for passage_id, logit in sorted(logits.items(), key=lambda hit: -hit[1]):
             run_lines.append(f"{query_id} Q0 {passage_id} {len(run_lines) + 1} {logit!r} ce\n")
     run_path.write_text("".join(run_lines))

@@ -97,6 +97,7 @@ class _HostileHandler(Handler):
             self.wfile.write(content)
 
     def _content_with_secret(self, mode: str, secret: str, target: str) -> bytes:
+        """Return the body of an answer with the secret: an error, or for the mode choice a chat model's reply."""
         if mode == "json":
             error = {"message": secret, "headers": dict(self.headers)}
             return json.dumps({"error": error}).encode()

@@ -24,7 +24,7 @@ ORG = "org"
 
 @dataclass
 class Blob:
-    """The content of a file, in Git or in LFS."""
+    """The content of a file. ``lfs``: True if the content is stored in LFS, False if in Git."""
 
     content: bytes
     lfs: bool
@@ -129,7 +129,8 @@ class Hub(Loopback):
         self.requests: list[tuple[str, str]] = []  # method, path with query
         self.uploads: list[str] = []  # SHA-256 of every LFS object received
         self.faults: list[Fault] = []
-        self.answer: Callable[[str, str, Answer], Answer] | None = None  # method, path, response
+        # Replaces responses: (method, path, response) -> response. None: no response is replaced.
+        self.answer: Callable[[str, str, Answer], Answer] | None = None
 
     def create(self, name: str, kind: str = "dataset", private: bool = False) -> Repo:
         """Create a repository, or replace it by an empty one."""
@@ -138,7 +139,10 @@ class Hub(Loopback):
         return repo
 
     def fail(self, method: str, path: str, action: int | str, *, skip: int = 0, times: int = 10**9) -> None:
-        """Let ``times`` matching requests fail, after the first ``skip`` of them."""
+        """Let ``times`` matching requests fail, after the first ``skip`` of them.
+
+        ``path``: a regular expression, which is searched in the path. ``action``: see :class:`Fault`.
+        """
         self.faults.append(Fault(method, re.compile(path), action, skip, times))
 
     def environment(self, home: Path, token: str | None = WRITE) -> dict[str, str]:
@@ -193,6 +197,8 @@ ROUTES = [
 
 
 class _Handler(Handler):
+    """Answers requests by ``ROUTES``. The method ``_NAME`` answers the requests of the route NAME."""
+
     def serve(self) -> None:
         address = urllib.parse.urlsplit(self.path)
         path = urllib.parse.unquote(address.path)
@@ -249,7 +255,7 @@ class _Handler(Handler):
         return token or None
 
     def _repo(self, kind: str | None, name: str, write: bool = False) -> Repo:
-        """Return a repository. Refuse a user who may not read or write it."""
+        """Return a repository. Refuse a user who may not read or write it. The kind None stands for a model."""
         user = self._user()
         repo = self.server.repos.get((kind or "model", name))
         # The hub hides private repositories from users who may not read them.

@@ -31,7 +31,7 @@ def expected(folder: Path) -> dict[str, Any]:
 
 
 def convert(folder: Path, params: str, out: Path, *more: object, code: int = 0) -> Done:
-    """Convert the parameters in a folder to a model ``out``."""
+    """Convert the parameters ``folder``/``params`` to a model ``out``. ``more``: further words of `convert`."""
     words = ["--params", folder / params, "--config", folder / "ernie_config.json", "--vocab", folder / "vocab.txt"]
     return run("baselines", "convert", "--quiet", words, "--out", out, more, code=code)
 
@@ -70,7 +70,10 @@ Input = tuple[list[str], list[int]]  # pieces, types
 
 
 def words(text: str) -> list[str]:
-    """Split a text without spaces into words: lower case, no accents, punctuation and Chinese characters apart."""
+    """Split a text into words: lower case, no accents, punctuation and Chinese characters apart.
+
+    Spaces are removed first, so they separate no words. Other white space, such as a tab, does.
+    """
     spaced_text = ""
     for character in text.replace(" ", ""):
         category = unicodedata.category(character)

@@ -49,7 +49,7 @@ def blocks(page: Path) -> list[Block]:
 
 
 def lines(text: str) -> Iterator[list[str]]:
-    """Return the words of each command of a bash block, without comments, with joined lines and expanded ``$NAME``."""
+    """Yield the words of each command of a bash block, without comments, with joined lines and expanded ``$NAME``."""
     variables: dict[str, str] = {}
     for line in text.replace("\\\n", " ").splitlines():
         words = shlex.split(string.Template(line).safe_substitute(variables), comments=True)

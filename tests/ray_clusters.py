@@ -29,7 +29,7 @@ class Cluster:
             "object_store_memory": STORE_MB << 20,
             "object_spilling_directory": str(self.spilled),
         }
-        self._cluster = RayCluster(True, head_node_args=self._node | {"include_dashboard": False})
+        self._cluster = RayCluster(initialize_head=True, head_node_args=self._node | {"include_dashboard": False})
         self.add()
         self.address: str = self._cluster.address
 

@@ -184,6 +184,7 @@ def make_release(
     shutil.rmtree(path, ignore_errors=True)  # an earlier release may have more shards
     path.mkdir(parents=True)
     entries: list[FileEntry] = []
+    # _PASSAGES_PER_ROW: shards of joined rows are as long as the others.
     sizes = {"ROWS_PER_GROUP": rows_per_shard, "ROWS_PER_SHARD": rows_per_shard, "_PASSAGES_PER_ROW": 1}
     with mock.patch.multiple(layout, **sizes):
         for (config, split), content in rows.items():
@@ -240,7 +241,10 @@ def json_lines(path: Path) -> list[Any]:
 
 
 def rows_by_split(splits_by_config: dict[str, dict[str, Any]]) -> dict[tuple[str, str], Any]:
-    """Return the rows by config and split. The split of all queries is checked and left out."""
+    """Return the rows by (config, split) from config -> split -> rows, as ``datasets`` loads them.
+
+    The split of all queries is checked and left out. The order of the splits is checked, too.
+    """
     split_order = ["corpus", "queries", "train", "dev", "test", "interpolation", "extrapolation"]
     rows_by_config_split = {}
     queries_of_splits = []

@@ -57,7 +57,7 @@ def _other_sets() -> Tables:
         texts = [f"{name} {text}" for text in PASSAGES[:8]]
         rows[f"{name}-corpus", "corpus"] = [{"_id": md5(text), "title": "", "text": text} for text in texts]
         for split, split_texts in (("train", texts[:4]), ("test", texts[4:])):
-            # A question is six characters of its passage.
+            # A question is the six characters of its passage after the set's name.
             questions = [f"{text[7:13]} {name}" for text in split_texts]
             rows[f"{name}-queries", split] = _query_rows(questions)
             rows[f"{name}-qrels", split] = [
@@ -104,7 +104,7 @@ def reproduce(folder: Path, *words: object, code: int = 0) -> Done:
 
 
 def reported(folder: Path, *words: object) -> dict[str, Any]:
-    """Run `reproduce`, and return its report."""
+    """Run `reproduce` as :func:`reproduce` does, and return its report."""
     return json.loads(reproduce(folder, *words, "--format", "json").stdout)
 
 

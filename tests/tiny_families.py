@@ -171,8 +171,8 @@ def publish(hub: Hub, name: str, folder: Path) -> Commit:
     files = {}
     for path in folder.rglob("*"):
         if path.is_file():
-            name = path.relative_to(folder).as_posix()
-            files[name] = Blob(path.read_bytes(), path.suffix in (".bin", ".safetensors"))
+            file_name = path.relative_to(folder).as_posix()
+            files[file_name] = Blob(path.read_bytes(), lfs=path.suffix in (".bin", ".safetensors"))
     return repo.add("a model", files)
 
 

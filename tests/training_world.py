@@ -32,9 +32,10 @@ DUAL += ["train.evaluations=2"]
 
 
 class World:
-    """A release of synonyms, its hard negatives, and random starting checkpoints. ``still`` has no dropout.
+    """A release of synonyms, its hard negatives, and starting checkpoints, which were trained for ten steps.
 
-    ``dual`` is a trained model. Tests write their trainings to ``folder``.
+    The starting checkpoint ``still`` has no dropout, unlike ``start``. ``dual`` is a trained model. All are in the
+    folder ``base``. Tests write their trainings to ``folder``.
     """
 
     def __init__(self, base: Path, folder: Path) -> None:
@@ -48,7 +49,10 @@ class World:
         self.dual = base / "dual"
 
     def words(self, recipe: str, out: Path, *values: str, start: Path | None = None) -> list[str]:
-        """Return the words of a command that trains ``recipe`` on the CPU, with short texts and one save."""
+        """Return the words of a command that trains ``recipe`` on the CPU, with short texts and one save.
+
+        ``values``: further settings of the recipe, as in "train.epochs=1". ``start``: another starting checkpoint.
+        """
         command_words = ["train", recipe, "--release", str(self.release), "--out", str(out), "--device", "cpu"]
         command_words += ["--cache", str(self.base / "cache")]
         # A masked language model learns from passages alone, and may begin without a checkpoint.
@@ -173,8 +177,9 @@ def first_batch(trainer: Any) -> dict[str, Any]:
 
 
 def step(trainer: Any, batch: dict[str, Any], seed: int = 3) -> tuple[float, dict[str, torch.Tensor]]:
-    """Return loss and gradients of one step with the given seed, without changing the weights."""
+    """Return loss and gradients by parameter of one step with the given seed, without changing the weights."""
     trainer.model.zero_grad()
+    # The library's training loop sets this before it calls training_step().
     trainer.current_gradient_accumulation_steps = 1
     torch.manual_seed(seed)
     loss = trainer.training_step(trainer.model, dict(batch))
@@ -223,6 +228,9 @@ class TextMaker:
 
 def make_synonyms(path: Path, questions: int = 600, dev: int = 60, size: int = 6, each: int = 2) -> tuple[Path, Path]:
     """Write the release, and a file of hard negatives: four passages with the words of each question.
+
+    Return the paths of both. ``questions`` and ``dev`` are the numbers of train and dev questions. ``size`` is the
+    number of different question words, and ``each`` the number of words in a question.
 
     All passages have the same form: ``each`` question words, ``each`` synonyms, and one empty word. Questions have an
     empty word, too. An empty word can be Chinese, so that a tokenizer of these texts knows a Chinese character. All

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from annotating import ANNA, BEN, CARL, annotate, judge, make_round, truth
 from checkpoints import describe
 from commands import SAMPLE, run
-from golden_model_outputs import CPU, make_model_world, write_pairs
+from golden_model_outputs import CPU, labelled_question_pairs, make_model_world, write_pairs
 from official_archives import BOTH, DEV, PASSAGES, TRAIN, write_files
 from official_parameters import unpack
 from releases import QUESTIONS, TEXTS, make_release, md5, quality_tables, raw_row, write_rows
@@ -366,18 +366,17 @@ def make_inputs(folder: Path) -> None:
     unpack_folder.mkdir()
     unpack(unpack_folder)
     describe(Path(shutil.copytree(folder / "dual", folder / "checkpoint")), "dual")
-    questions = [question for split in QUESTIONS.values() for question in split]
-    labelled = [(question, question, 1) for question in questions * 10]
-    for first in questions:
-        labelled += [(first, second, 0) for second in questions if first != second]
-    write_pairs(folder / "calibration.tsv", labelled)
+    write_pairs(folder / "calibration.tsv", labelled_question_pairs())
     release = ("--release", folder / "release")
     scores = run("baselines", "evaluate", release, folder / "dense.run", "--quiet", "--format", "json").stdout
     (folder / "scores.json").write_text(scores, encoding="utf-8")
 
 
 def _write_runs(folder: Path) -> None:
+    """Write runs, negatives that are mined from a run, and vectors of the train and dev questions."""
+
     def rank(name: str, questions: Sequence[str], texts: Sequence[str]) -> None:
+        """Write a run that ranks the same ``texts``, best first, for each question."""
         hits = [(md5(text), 1 / place) for place, text in enumerate(texts, start=1)]
         write_run(folder / name, [(md5(question), hits) for question in questions])
 
@@ -401,6 +400,7 @@ def _corpus(release: Path) -> list[dict[str, Any]]:
 
 
 def _write_releases(folder: Path) -> None:
+    """Write the releases besides ``release``, official files, raw rows of answers, and a copy in Tevatron's format."""
     make_whole(folder / "whole")
     make_release(folder / "quality", quality_tables())
     words = ("--sizes", 8, "--hard", folder / "dense.run", "--out", folder / "sampled")
@@ -417,6 +417,7 @@ def _write_releases(folder: Path) -> None:
 
 
 def _write_sources(folder: Path) -> None:
+    """Write files of other projects: raw DuReader, cMedQA2, cCOVID-News, translations, question pairs and SQuAD."""
     (folder / "raw").mkdir()
     for path in sorted(SAMPLE.glob("*.json")):
         first_rows = path.read_text(encoding="utf-8").splitlines(keepends=True)[:4]
@@ -467,9 +468,10 @@ def _write_rounds(folder: Path) -> None:
     annotate("review", round_path, "--reviewers", BEN, CARL)
     for sheet in sorted((round_path / "reviews").rglob("*.csv")):
         judge(round_path, sheet.parent.name, sheet, truth)
-    write_scores = [(md5(question), [(md5(text), 1.0) for text in TEXTS]) for question in QUESTIONS["dev"]]
-    write_run(folder / "round-scores.run", write_scores)
+    rankings = [(md5(question), [(md5(text), 1.0) for text in TEXTS]) for question in QUESTIONS["dev"]]
+    write_run(folder / "round-scores.run", rankings)
     shutil.copytree(round_path, folder / "reviewed")
+    # Dora contradicts Anna, so that there are pairs to adjudicate.
     judge(folder / "reviewed", "dora", folder / "reviewed" / "packages" / "dev-001.csv", lambda row: 1 - truth(row))
     annotate("check", round_path)
     annotate("prefill", round_path, "--model", "ce", "--scores", folder / "round-scores.run")
@@ -481,6 +483,7 @@ def _write_rounds(folder: Path) -> None:
 
 
 def _write_translations(folder: Path) -> None:
+    """Write packages of English questions, and the sheets of two reviewers, one of them also with all marked wrong."""
     step = ("annotate", "translations")
     release = ("--quiet", "--release", folder / "release")
     packages, review = folder / "packages.tsv", folder / "review.tsv"
@@ -493,6 +496,7 @@ def _write_translations(folder: Path) -> None:
 
 
 def _fill_column(path: Path, out: Path, column: str, text: str) -> None:
+    """Copy a sheet to ``out`` with ``text`` in each row of a column. English texts get the number of the row, too."""
     with open(path, encoding="utf-8-sig", newline="") as file:
         rows = list(csv.DictReader(file, delimiter="\t"))
     with open(out, "w", encoding="utf-8", newline="") as file:

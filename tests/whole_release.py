@@ -73,7 +73,10 @@ def add_english_question(rows: Rows, split: str, chinese: str) -> None:
 
 
 def make_whole(path: Path, change: Callable[[Rows], Any] | None = None, verb: str = "test") -> Path:
-    """Write :func:`whole_tables` after ``change`` as a release with the figures of its rows."""
+    """Write :func:`whole_tables` after ``change`` as a release with the figures of its rows. Return its path.
+
+    ``change`` changes the rows in place. ``verb``: the verb of the release's only build.
+    """
     rows = whole_tables()
     if change:
         change(rows)
@@ -85,6 +88,7 @@ def make_whole(path: Path, change: Callable[[Rows], Any] | None = None, verb: st
     stats = run_check(open_release(path)).figures.stats
     with draft_release(path, build, open_release(path)) as draft:
         draft.stats |= stats
+    # The second draft has added its build to that of the first.
     _rewrite_manifest(path, [Build(**build)])
     return path
 

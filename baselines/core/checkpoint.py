@@ -46,7 +46,7 @@ class _RecipeModel(Struct):
 
 
 class _Recipe(Struct):
-    """The fields that are read from ``recipe.json``."""
+    """The fields that are read from ``recipe.json``. :mod:`baselines.train.recipe` describes the fields."""
 
     model: _RecipeModel
     data: dict[str, Any] = {}
@@ -54,18 +54,36 @@ class _Recipe(Struct):
 
 
 class _TrainingInputs(Struct):
+    """The starting checkpoint, its commit on a hub, and the release's fingerprint by ``CONFIG/SPLIT``."""
+
     start: str | None = None
     start_commit: str | None = None
     data: dict[str, str] = {}
 
 
 class _ConvertedFiles(Struct):
+    """The inputs of `convert`: the name of the folder of parameters, and the SHA-256 of each input.
+
+    The keys of ``sha256`` are parameters, configuration and vocabulary.
+    """
+
     folder: str = field(name="from")
     sha256: dict[str, Sha256]
 
 
 class _Training(Struct):
-    """The fields that are read from ``training.json``."""
+    """The fields that are read from ``training.json``.
+
+    Attributes:
+        about: the inputs of the training; unset for a converted checkpoint.
+        converted: the inputs of `convert`; unset for a trained checkpoint.
+        builds: the verbs that made the release of the training data; None without a release.
+        counts: counts of the training data by name, for example ``queries``, ``negatives`` and ``left_out``.
+        versions: the versions of Python and of the libraries.
+        dev: for each evaluation, its ``step`` and the scores by name; None if there was no training.
+        dev_run: ``name`` and ``sha256`` of the run whose passages were re-ranked in evaluations, if any.
+        files: the SHA-256 of each file by name.
+    """
 
     format: Literal[1] = TRAINING_FORMAT  # development versions wrote no format
     about: _TrainingInputs | UnsetType = UNSET
@@ -113,7 +131,8 @@ class Checkpoint:
         kind: dual, cross, mlm or encoder. `convert` writes an encoder as a starting checkpoint.
         start: the starting checkpoint: a hub name, the name of a folder, ``scratch`` or ``words``.
         hub_start: name and recorded commit of a starting checkpoint on the hub. None for other starting checkpoints.
-        converted: folder and SHA-256s of the files from which `convert` wrote this checkpoint, else empty.
+        converted: the inputs from which `convert` wrote this checkpoint: ``from``, the name of the folder of
+            parameters, and ``sha256``, the hash of each input by its role. Empty for a trained checkpoint.
         towers: number of encoders of a dual-encoder: 1, or 2 if queries have a separate encoder.
         is_static: True for a static model, which has one vector per token and never truncates texts.
         needs: the lowest version of sentence-transformers that reproduces a dual-encoder's results, and the reason.
@@ -231,6 +250,7 @@ def write_needs(folder: Path) -> None:
     instead of computing other vectors. A static model has no transformer and no lengths, and needs no entry.
     """
     checkpoint = open_checkpoint(folder)
+    # With two towers, each tower has its file of lengths in a subfolder.
     has_lengths = checkpoint.towers == 2 or (folder / _LENGTHS).is_file()
     if checkpoint.kind != "dual" or not has_lengths:
         return
@@ -333,7 +353,8 @@ def _expect_weights(path: Path) -> None:
 def _hub_start(start: str, commit: str | None) -> tuple[str, str | None] | None:
     """Return name and commit of a starting checkpoint on the hub, or None for another starting checkpoint.
 
-    `train` records only the last part of a folder's path, so a name with a slash is a name on the hub.
+    `train` records only the last part of a folder's path, so a name with a slash is a name on the hub. A name without a
+    slash, for example bert-base-chinese, is a name on the hub if a commit was recorded.
     """
     if _HUB_NAME.fullmatch(start) and (commit or "/" in start):
         return start, commit

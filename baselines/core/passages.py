@@ -221,12 +221,12 @@ def _hash_ids(ids: Sequence[str]) -> npt.NDArray[np.uint64]:
 def open_passages(
     release: Release, config: str = "corpus", keep: Path | None = None, split: str = "corpus"
 ) -> CachedPassages:
-    """Open the passages of a config. The first call unpacks the passages into ``keep`` (default: the user's cache).
+    """Open the passages of a config. The first call unpacks them into a folder in ``keep`` (default: the user's cache).
 
     Any config with ``_id`` and ``text`` can be opened, for example to search queries as if they were passages. Only a
     config of queries has another ``split`` than ``corpus``. A second process that needs the folder, for example another
-    rank of a training, waits. Raises :class:`InputError` if the
-    release lacks the config or the config has no rows.
+    rank of a training, waits. Raises :class:`InputError` if the release lacks the config, the config has no rows, or an
+    id is repeated.
     """
     description = config if split == "corpus" else f"{config}/{split}"
     passage_count = release.rows(config, split)
@@ -302,7 +302,10 @@ def sample_rows(release: Release, corpus: str, sample: str) -> Rows:
 
 
 def take_rows(batches: Iterable[pa.RecordBatch], rows: Rows | None) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of a corpus with only the given ``rows``, in ascending order. None means all rows."""
+    """Yield the batches of a corpus with only the given ``rows``. None means all rows.
+
+    ``rows`` are row numbers of the whole corpus, and must ascend. Batches without any of these rows are skipped.
+    """
     if rows is None:
         yield from batches
         return

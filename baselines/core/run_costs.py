@@ -115,8 +115,9 @@ class RunCosts:
 def time_queries(search: Callable[[Query], object], sample: Sequence[Query], budget: float) -> list[float]:
     """Return the seconds of each call ``search(query)``, in the order of the sample.
 
-    The first query is searched once more before. No query begins after ``budget`` seconds, or after one second if the
-    budget is smaller. Progress and log lines of the searches are hidden.
+    The first query is also searched once before the measurement. No query begins after ``budget`` seconds, or after one
+    second if the budget is smaller, so the result may be shorter than the sample. Progress of the searches, and log
+    lines below warnings, are hidden.
     """
     if not sample:
         return []

@@ -95,7 +95,9 @@ def write_manifest(
     line_count: int,
     measured: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """Write the manifest next to the run ``out``, and return the manifest. A stream gets no manifest.
+    """Write the manifest next to the run ``out``, and return the manifest.
+
+    If ``out`` is a stream, nothing is written, and the result has only ``run_record`` and ``tag``.
 
     ``run_record`` is from :func:`describe_run`. ``tag`` is the last column of the run's lines. ``measured`` has entries
     that do not affect the run, for example of :meth:`.run_costs.RunCosts.to_json`.

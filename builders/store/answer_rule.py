@@ -15,7 +15,7 @@ class AnswerRule(msgspec.Struct, frozen=True):
     Attributes:
         unit: tokens that span-F1 compares.
         threshold: threshold of span-F1 as a fraction, for example ``1/2``.
-        segmenter: the segmenter and its version, for example ``rjieba 0.2.1``.
+        segmenter: the segmenter and its version, for example ``rjieba 0.2.1``. The default has no version.
     """
 
     unit: Literal["word", "char"] = "word"

@@ -83,7 +83,7 @@ def card_markdown(
     """
     configs = configs_of(entries)
     dataset_sets = sets_of(configs)
-    # A copy's findings say what differs from the benchmark.
+    # Description of each difference between a copy and the benchmark -> number of rows.
     copy_findings = stats.get("copy", {}).get("findings", {})
     example_config = ""
     if repo:
@@ -121,6 +121,7 @@ def card_markdown(
 
 @functools.cache
 def _load_templates() -> Any:
+    """Return the environment of jinja2 with the filters and functions that the card's templates use."""
     import jinja2  # imported late because every command that reads a release imports this module
 
     environment = jinja2.Environment(
@@ -214,7 +215,7 @@ def _config_entry(config: str, shards_by_split: Splits) -> dict[str, Any]:
 
 
 def _dataset_info(config: str, shards_by_split: Splits) -> dict[str, Any]:
-    """Return the features and sizes of a config."""
+    """Return the features and sizes of a config. Sizes are bytes of the Parquet files, which are compressed."""
     card_splits = _card_splits(config, shards_by_split)
     # The split of all queries repeats the rows of the other splits. They count in dataset_size, but are not downloaded
     # again.

@@ -251,10 +251,12 @@ class Draft:
         write_manifest(self.folder, self._entries, builds)
 
     def _read_split(self, config: str, split: str) -> pa.Table:
+        """Return the rows of a split of the draft. The split's writer must be closed."""
         tables = []
         for entry in self._entries:
             if config_and_split(entry.path) == (config, split):
                 path = self.folder / entry.path
+                # partitioning=None, so that pyarrow takes no columns from folders such as a=b in the path.
                 tables.append(pq.read_table(path, columns=schema_of(config).names, partitioning=None))
         return pa.concat_tables(tables)
 

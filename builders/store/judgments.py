@@ -88,6 +88,8 @@ def qrels_table(judged: Judgments) -> pa.Table:
 
 
 class _NegativesLine(msgspec.Struct):
+    """A line of hard negatives."""
+
     query_id: str = msgspec.field(name="query-id")
     negative_ids: list[str] = msgspec.field(name="negative-ids")
 
@@ -108,6 +110,8 @@ def read_negative_ids(negatives_path: Path) -> list[tuple[str, list[str], int]]:
 
 
 class _MachineLine(msgspec.Struct):
+    """A line of labels. ``labelled_by`` is not used, but required, so that a file of another kind is an error."""
+
     query_id: str = msgspec.field(name="query-id")
     labelled_by: str = msgspec.field(name="labelled-by")
     positive_ids: list[str] = msgspec.field(name="positive-ids")

@@ -80,7 +80,10 @@ def read_manifest(manifest_path: Path) -> Manifest:
 
 
 def write_manifest(release_path: Path, entries: Iterable[FileEntry], builds: Iterable[Build]) -> None:
-    """Write ``release/manifest.json``. The manifest lists the shards' ``entries``, the card and ``stats.json``."""
+    """Write ``release/manifest.json``. The manifest lists ``entries``, the card and ``stats.json``.
+
+    ``entries`` are those of the shards, and of further files such as runs.
+    """
     files = sorted(entries, key=lambda entry: entry.path)
     # The caller has written these two files last, so their entries are made here.
     for name in (CARD, STATS):

@@ -16,8 +16,9 @@ def replace_judgments(draft: Draft, base_release: Release, split: str, judged: J
     """Replace a split's judgments with ``judged`` in the main set's qrels, and in the Chinese and English joined rows.
 
     In a query's joined row, a passage with a score above 0 becomes a positive, and a passage with another score becomes
-    a negative. Negatives without a judgment stay. The split's statistics are computed again. Raises
-    :class:`InputError` if the corpus lacks a judged passage.
+    a negative. Negatives without a judgment stay. Positives without a judgment are removed, so ``judged`` must have all
+    judgments of the split. The split's statistics are computed again. Raises :class:`InputError` if the corpus lacks a
+    judged passage.
     """
     draft.write("qrels", split, [qrels_table(judged)])
     texts = texts_of_judged(base_release, judged)
@@ -50,10 +51,11 @@ def _rejudged_rows(
             # Earlier negatives stay before new negatives, unless they are positives now.
             negatives = [passage for passage in row["negative_passages"] if scores.get(passage["docid"], 0) <= 0]
             negative_ids = {passage["docid"] for passage in negatives}
-            row.update(joined_row(query_id, row["query"], scores, passage_texts))
-            for passage in row["negative_passages"]:
+            judged_row = joined_row(query_id, row["query"], scores, passage_texts)
+            for passage in judged_row["negative_passages"]:
                 if passage["docid"] not in negative_ids:
                     negatives.append(passage)
+            row.update(judged_row)
             row["negative_passages"] = negatives
         yield pa.Table.from_pylist(rows, schema_of(config))
 

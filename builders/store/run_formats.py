@@ -152,8 +152,8 @@ def read_json_run(run_path: Path) -> dict[str, Sequence[_Hit]]:
 def _score_depth(value: Mapping[str, Any]) -> int | None:
     """Return the number of objects above a score, or None for predictions, which have lists of passages.
 
-    The first score or list decides. Empty objects are skipped, because a query of any format may have no hit. If all
-    objects are empty, the depth is that of BEIR's results.
+    One score or list decides, because all have the same depth in a correct file. Empty objects are skipped, because a
+    query of any format may have no hit. If all objects are empty, the depth is that of BEIR's results.
     """
     waiting: list[tuple[Any, int]] = [(value, 0)]  # values to visit, with the number of objects above each
     while waiting:

@@ -33,7 +33,7 @@ HITS_SCHEMA = pa.schema(
     {"query": pa.large_string(), "corpus": pa.large_string(), "score": pa.float64(), "rank": pa.int64()}
 )
 _BLOCK_BYTES = 32 << 20  # bytes parsed at a time
-# Arrow reads ranks as texts, because its integers may have other forms than those of _parse_lines. Q0 and the tag are
+# Arrow reads ranks as texts, because its integers may have other forms than those of parse_lines. Q0 and the tag are
 # bytes, because no reader needs them and they may be invalid UTF-8.
 _COLUMN_TYPES = {
     "query": pa.large_string(),

@@ -128,6 +128,7 @@ class Run:
 
     @functools.cached_property
     def _columns(self) -> RunColumns:
+        """The hits as columns. A run without ``hits`` reads its file."""
         if self._initial_hits is None:
             return read_run(self.path)._columns
         if isinstance(self._initial_hits, RunColumns):
@@ -260,6 +261,7 @@ def _are_best_first(columns: RunColumns) -> bool:
     if not np.all(next_scores[is_same_query] <= previous_scores[is_same_query]):
         return False
     # Among equal scores, the ids ascend. Arrow compares ids by bytes, which is the order of characters in UTF-8.
+    # Without equal scores, nothing is compared, and min_count=0 lets all() of nothing be true.
     tied_rows = np.flatnonzero(is_same_query & (next_scores == previous_scores))
     first_ids = columns.corpus_ids.take(pa.array(tied_rows))
     next_ids = columns.corpus_ids.take(pa.array(tied_rows + 1))

@@ -25,7 +25,10 @@ _FIRST_BYTES = 1 << 16  # a log is recognised by its first line, which has fewer
 
 
 class LoggedCall(msgspec.Struct):
-    """A line of a log. A search that succeeded has every field but ``error``."""
+    """A line of a log. A search that succeeded has every field but ``error``.
+
+    Other fields of a line, such as ``passage_id``, are not read.
+    """
 
     call: Literal["search", "passage"]
     time: str
@@ -57,7 +60,7 @@ class SearchLog:
     def append(self, call: str, values: Mapping[str, Any]) -> None:
         """Append a call (``search`` or ``passage``) with the present time (UTC).
 
-        ``values`` are the other fields of :class:`LoggedCall`.
+        ``values`` are the other fields of the line. They have no lone surrogates, which the file cannot hold.
         """
         now = datetime.datetime.now(datetime.UTC)
         line = {"call": call, "time": now.strftime("%Y-%m-%dT%H:%M:%SZ"), **values}

@@ -43,12 +43,14 @@ class Lengths(Struct):
 
 
 class EnglishQueries(Struct):
+    """Figures of the English queries of a split."""
+
     queries: Count
     words_per_query: NotNegativeNumber | None
 
 
 class Crosslingual(Struct):
-    """Counts of `add crosslingual`."""
+    """Counts of `add crosslingual`. ``machine``: English texts that a model translated and nobody changed."""
 
     machine: Count = 0
 
@@ -68,7 +70,7 @@ class StressCounts(Struct):
 
 
 class AnswerCounts(Struct):
-    """Counts of the config ``answers`` for a split."""
+    """Counts of the config ``answers`` for a split (:func:`.stored_answers.answer_counts`)."""
 
     queries: Count
     answered: Count
@@ -81,7 +83,7 @@ class AnswerCounts(Struct):
 
 
 class Relabelled(Struct):
-    """Counts of positives before and after people's judgments of a split."""
+    """The result of :func:`builders.check.paper.count_relabelled` for a split, before and after people's judgments."""
 
     queries: Count
     per_query_before: NotNegativeNumber
@@ -94,18 +96,32 @@ class Relabelled(Struct):
 
 
 class SimilarSplit(Struct):
+    """Counts of :class:`Similar` for one of the splits dev and test."""
+
     queries: Count
     duplicated: Count
 
 
 class SimilarPaper(Struct):
+    """The paper's counts, with the meaning that they have in :class:`Similar`."""
+
     removed: Count
     duplicated: Count
     share: Proportion
 
 
 class Similar(Struct):
-    """Counts of `similar`: the removed training questions, and the questions that are similar to them."""
+    """Counts of `similar`.
+
+    Attributes:
+        removed: the removed training questions.
+        duplicated: the dev and test questions that are similar to a removed question.
+        queries: all questions of the compared splits.
+        share: ``duplicated`` divided by ``queries``, null without queries.
+        paper: the figures of the paper.
+        by: the removed questions by the way in which they match, for example exact.
+        splits: the figures of each compared split.
+    """
 
     removed: Count
     duplicated: Count
@@ -117,13 +133,23 @@ class Similar(Struct):
 
 
 class LabelOverlap(Struct):
+    """The result of :func:`.judgments.overlaps_with_train` for a split."""
+
     overlapping: Count
     test_queries: Count
     overlapping_share: Proportion | None
 
 
 class ExtrapolationSet(Struct):
-    """Figures of a set for interpolation or extrapolation. A cosine is null without a training query."""
+    """Figures of a set for interpolation or extrapolation.
+
+    Attributes:
+        config: the drawn training set.
+        test: the tested splits, joined by "+".
+        train_queries, test_queries: the numbers of queries.
+        nearest_cosine: mean over the test queries of the cosine to the nearest training query, null without queries.
+        overlapping: see :func:`.judgments.label_overlap`.
+    """
 
     config: str
     test: str
@@ -141,7 +167,14 @@ class Copy(Struct):
 
 
 class Nano(Struct):
-    """Figures of `add samples --nano`."""
+    """Figures of `add samples --nano`.
+
+    Attributes:
+        split: the split from which the queries were drawn.
+        queries, passages: the numbers of queries and passages.
+        judged: the passages with a judgment.
+        hard: the passages without a judgment that a run ranks.
+    """
 
     split: Split
     queries: Count
@@ -151,7 +184,15 @@ class Nano(Struct):
 
 
 class Sample(Struct):
-    """Figures of a config of `add samples`, and the splits from which the sample was drawn."""
+    """Figures of a config of `add samples`.
+
+    Attributes:
+        config: the name of the config.
+        passages: the number of passages.
+        positives: the passages with a positive judgment.
+        hard: the other passages that a run ranks, null for a sample of random passages.
+        split: the splits whose positives the sample has.
+    """
 
     config: str
     passages: Count
@@ -161,6 +202,8 @@ class Sample(Struct):
 
 
 class Stats(Struct):
+    """The values of ``stats.json``. Keys of dictionaries are splits, sets, collections or configs."""
+
     table3: dict[PlainName, Table3Column] = {}
     collections: dict[PlainName, Lengths] = {}
     positives_per_query: dict[PlainName, list[StoredBar]] = {}

@@ -52,7 +52,10 @@ def table3_column(
 
 
 class LengthCounter:
-    """Count texts by length: ``counts[n]`` texts have length n. The counts need less memory than a list of lengths."""
+    """Count texts by length: ``counts[n]`` texts have length n. The counts need less memory than a list of lengths.
+
+    ``lengths`` are the lengths of the first texts. :meth:`add` adds further texts.
+    """
 
     def __init__(self, lengths: npt.NDArray[Any] = np.zeros(0, np.int64)) -> None:  # noqa: B008
         self.counts: npt.NDArray[np.int64] = np.bincount(lengths, minlength=1).astype(np.int64)

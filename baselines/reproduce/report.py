@@ -87,7 +87,7 @@ def measure_rows(runs: Mapping[TableRow, Step], release: Release, split: str) ->
         }
         scores, intervals = entry["figures"], entry["intervals"]
         measured_rows.append(MeasuredRow(row, step, reference, counts, scores, intervals, by_query))
-        # The entry counts the passages of main, so it is used for main only. Rows can share a run, which is listed once.
+        # The entry counts the passages of main, so it is used for main only. A run that rows share is listed once.
         if row.set == "main" and not (row.queries or row.qrels):
             entries.setdefault(step.name, entry)
     return measured_rows, list(entries.values())

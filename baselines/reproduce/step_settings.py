@@ -56,8 +56,8 @@ class StepSettings:
     def of_verb(self, verb: str, inputs: Collection[str] = ()) -> dict[str, OptionValue]:
         """Return the changed arguments of a verb, by their names in Python.
 
-        ``inputs`` has the Python names of the arguments that are outputs of other steps. Raises :class:`InputError` for an option that
-        the verb lacks or that defines the step, and for a wrong value.
+        ``inputs`` has the Python names of the arguments that are outputs of other steps. Raises :class:`InputError` for
+        an option that the verb lacks or that defines the step, and for a wrong value.
         """
         changed_options = self.options.get(verb)
         if not changed_options:

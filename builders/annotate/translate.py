@@ -135,8 +135,9 @@ def read_earlier(
 ) -> dict[str, str]:
     """Return the translations (query id -> English) in an earlier table. Empty if the table does not exist.
 
-    Raises :class:`InputError` if the table has other columns, is by another model, or has a query that is not in
-    ``queries`` with the same text, so that no work is overwritten and no translation of another text is kept.
+    A translation is "" if the model's answer was empty. Raises :class:`InputError` if the table has other columns, is
+    by another model, or has a query that is not in ``queries`` with the same text, so that no work is overwritten and
+    no translation of another text is kept.
     """
     if not table_path.exists():
         return {}

@@ -283,6 +283,7 @@ def _best_and_own_models(models: Sequence[dict[str, Any]], top: int | None) -> l
 
 
 def _text(tables: Sequence[Mapping[str, Any]], sources: Mapping[str, FigureSource]) -> str:
+    """Return the tables of :func:`leaderboard_values`, the legend and the sources as text."""
     parts = []
     for title, head, rows in map(grid_of, tables):
         cells = [[make_visible(cell) for cell in row] for row in rows]
@@ -292,6 +293,7 @@ def _text(tables: Sequence[Mapping[str, Any]], sources: Mapping[str, FigureSourc
 
 
 def _markdown(tables: Sequence[Mapping[str, Any]], sources: Mapping[str, FigureSource]) -> str:
+    """Return the content of :func:`_text` as Markdown."""
     parts = []
     for title, head, rows in map(grid_of, tables):
         cells = [[as_text(cell) for cell in row] for row in rows]

@@ -172,6 +172,7 @@ def _predictions(do: Steps, row: TableRow, run: Step) -> Step:
 
 
 def _release_and_set(do: Steps, row: TableRow) -> dict[str, Any]:
+    """Return the arguments ``release`` and, unless it is main, ``set`` of a verb that reads a row's run."""
     arguments = {"release": str(do.release)}
     if row.set != "main":
         arguments["set"] = row.set

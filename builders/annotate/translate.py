@@ -57,6 +57,7 @@ def translate_splits(
     # An earlier table may have queries of other splits, so it is compared with all queries.
     all_queries = join_splits(texts_by_split)
     translations = read_earlier(out_path, model, all_queries, release_path)
+    # The key has no release, because each saved answer is compared with the release's text of its query.
     with work_beside(out_path, key_of(["translate", _ANSWERS_VERSION, model, _PROMPT])) as work:
         answers_path = work / "answers.tsv"
         # A killed call has saved answers, but no table.

@@ -95,6 +95,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    """Import a name of ``__all__``. Python calls this function for names that the module does not have yet."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name in _MODULES:

@@ -7,6 +7,7 @@ import sys
 from builders.core.command import CONSOLE, main
 from builders.core.exit_codes import end_soon
 
+# Title -> verb -> target. A target is "module:function", or a module that lists the steps of its verb in STEPS.
 GROUPS = {
     "evaluate any model": {"run": "baselines.retrieve.any_model:run_model"},
     "search with BM25": {"bm25": "baselines.bm25.search_bm25:search_bm25"},

@@ -79,7 +79,10 @@ class Release(reader.Release):
         return dict(read_queries(self, split, SETS[self.set].queries))
 
     def qrels(self, split: str) -> dict[str, dict[str, int]]:
-        """Return query id -> passage id -> relevance for a split. Raises :class:`InputError` without judgments."""
+        """Return query id -> passage id -> relevance for a split. Raises :class:`InputError` without judgments.
+
+        A passage is positive if its relevance is above 0. A query without a judged passage has an empty dictionary.
+        """
         return read_judgments(self, SETS[self.set], split)
 
 
@@ -88,6 +91,8 @@ def open_release(
     path: AnyRelease, set: Annotated[str, OneOf(SET_NAMES)] = "main", revision: str | None = None
 ) -> Release:
     """Open a release directory, or download the dataset ORG/NAME from HF_ENDPOINT into the cache of huggingface_hub.
+
+    An open release is opened again with ``set``.
 
     Args:
         path: directory of a release, ORG/NAME, or an open release.
@@ -230,6 +235,7 @@ def search(
         if message:
             raise InputError(message) from error
         raise
+    # Equal scores are ordered by passage id, as in a run that a verb writes.
     return {query_id: dict(best_first(hits)) for query_id, hits in hits_by_query.items()}
 
 
@@ -271,6 +277,7 @@ def evaluate(
     qrels = release_qrels(open_set, split, open_set.set)
     latency = None
     if is_run_object(model) or (isinstance(model, str | os.PathLike) and _is_run_file(Path(model))):
+        # A run is measured as it is, so every option is refused, also top_k.
         if top_k is not None:
             options["top_k"] = top_k
         if options:
@@ -278,6 +285,7 @@ def evaluate(
         run = translate_run(read_run(model), open_set)
         warn_of_origins([run], qrels, open_set, set_name=open_set.set, split=split)
     elif _is_searcher(model):
+        # Not by `search`, whose result has no latency.
         used_options = {name: value for name, value in options.items() if value is not None}
         searcher_run = _search_by_searcher(model, open_set, split, top_k or _TOP_K, used_options)
         run, latency = searcher_run.run, searcher_run.latency

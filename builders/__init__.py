@@ -65,6 +65,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    """Import the function of a verb. Python calls this function for names that the module does not have yet."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from builders.__main__ import VERBS

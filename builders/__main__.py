@@ -5,6 +5,7 @@ import sys
 from builders.core.command import main
 from builders.core.exit_codes import end_soon
 
+# Title -> verb -> target. A target is "module:function", or a package that lists the steps of its verb in STEPS.
 GROUPS = {
     "make a release": {
         "release": "builders.release.build_release:build_release",

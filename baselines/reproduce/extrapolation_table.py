@@ -67,6 +67,10 @@ class StepsOnQuestions(Steps):
 
     A training on questions is repeated for the config, and so is every step that uses the checkpoint. Other steps are
     shared with ``shared``: BM25, masked language models, and the negatives of BM25.
+
+    Attributes:
+        config: the config of training questions, for example restrain-14K-interpolation.
+        repeated: names of the steps that are recorded for this config alone.
     """
 
     def __init__(self, shared: Steps, config: str) -> None:
@@ -78,12 +82,14 @@ class StepsOnQuestions(Steps):
 
     def __call__(self, verb: str, *, out: str, after: Sequence[Step] = (), **arguments: Any) -> Step:
         # The pretraining of a masked language model reads passages only.
+        # A step is repeated if it learns from questions, or if it reads the output of a repeated step.
         is_learning = verb == "train" and read_recipe(arguments["recipe"]).model.kind != "mlm"
         inputs = [step for value in arguments.values() for step in inputs_of(value)]
         is_reading = any(step.name in self.repeated for step in inputs)
         if is_learning:
             arguments["set"] = [f"data.set={self.config}", *arguments.get("set", ())]
             for start in after:
+                # Otherwise the recipe finds its starting checkpoint itself, because that has its usual name.
                 if start.name in self.repeated:
                     arguments["start"] = start
             # Beside the other checkpoints, where recipes look for starting checkpoints.
@@ -107,7 +113,8 @@ def report_extrapolation(
 ) -> Report:
     """Run the missing steps and return the report. Raises :class:`InputError` if the release lacks the sets ``names``.
 
-    With ``dry_run``, return the commands of the steps.
+    ``names`` are for example restrain-14K and resttest. Empty: all sets of the release. With ``dry_run``, return the
+    commands of the steps.
     """
     release = open_release(do.release)
     folds_by_set = _folds_by_set(release, do.split, names)
@@ -170,13 +177,14 @@ def _folds_by_set(release: Release, split: str, set_names: Sequence[str]) -> dic
     for config in sorted(configs & stats.keys(), key=_numbers_in):
         match = _RESTRAIN.fullmatch(config)
         config_stats = stats[config]
-        # The statistics of ReSTrain are an object, those of ReSTTest a list.
+        # The statistics of ReSTrain are an object, those of ReSTTest a list. "test" has names of splits: "dev+test".
         is_tested = isinstance(config_stats, dict) and split in config_stats["test"].split("+")
         if match and is_tested and f"{match[1]}-extrapolation" in configs:
             near = FoldSide(config, "", split)
             far = FoldSide(f"{match[1]}-extrapolation", "", split)
             folds_by_set[match[1]] = [Fold(near, far)]
         elif config.startswith(f"{RESTTEST}-"):
+            # The config has training questions, and the two sides of the test queries as splits of their own.
             near = FoldSide(config, config, KINDS[0])
             far = FoldSide(config, config, KINDS[1])
             bucket_folds.append(Fold(near, far))
@@ -198,14 +206,20 @@ def _numbers_in(config: str) -> list[int]:
 
 
 def _values(release: Release, step: Step, side: FoldSide) -> dict[str, Floats]:
-    """Return the paper's measures of every test query, by query id."""
+    """Return the paper's measures of every test query of a run, as fractions, by query id.
+
+    ``step`` has written the run.
+    """
     qrels = release_qrels(release, side.test_split, qrels=side.qrels_config)
     values = np.array(paper_by_query(read_run(step.output).rankings, qrels))
     return dict(zip(qrels.positives, values, strict=True))
 
 
 def _figures(set_name: str, row: TableRow, folds: Sequence[FoldValues]) -> list[dict[str, Any]]:
-    """Return a system's scores for interpolation and extrapolation. A score is the mean of the folds' means."""
+    """Return a system's scores for interpolation and extrapolation in percent, one JSON value for each measure.
+
+    A score is the mean of the folds' means. ``relative_gap`` is None if the score for interpolation is 0.
+    """
     means = []  # for interpolation and extrapolation, shape (measures,) each
     for side in range(len(KINDS)):
         fold_means = [np.mean(list(fold[side].values()), axis=0) for fold in folds]
@@ -236,7 +250,7 @@ def _figures(set_name: str, row: TableRow, folds: Sequence[FoldValues]) -> list[
 
 
 def gap_interval(folds: Sequence[FoldValues], seed: int = 0) -> tuple[Floats, Floats]:
-    """Return (low, high) of the gap's percentile bootstrap interval. Both arrays have the shape (measures,).
+    """Return (low, high) of the gap's percentile bootstrap interval, as fractions for each measure of ``PAPER``.
 
     The gap is extrapolation minus interpolation. Test queries are resampled with replacement, once for all folds. If a
     resample has no queries of a fold, this fold is skipped in the resample.

@@ -34,7 +34,7 @@ _USUAL = ("nDCG@10", "R@10")
 # The measures of each table. The first measure sorts the table. The whole collection has the paper's measures (Recall@k
 # is a hit rate). The sample has MTEB's measures (R@k is the share of all positives in the top k).
 MEASURES = {"whole": tuple(PAPER), "sample": ("nDCG@10", "MRR@10", "R@10"), OTHER: (*PAPER, *_USUAL)}
-_SAMPLE_QUERIES = 2_000
+_SAMPLE_QUERIES = 2_000  # the questions of the dev split, which the sample was made for
 _HEADS = {
     "whole": "the whole collection, {passages:,} passages",
     "sample": "MTEB's sample of the collection, {passages:,} passages",
@@ -113,7 +113,11 @@ def read_leaderboard(path: Path = LEADERBOARD) -> Published:
 
 
 def own_of(name: str, release: Release, split: str, measured: tuple[dict[str, Any], Any]) -> Own:
-    """Return the leaderboard's entry of a run, ``measured`` by :func:`baselines.measure.measures.measure_run`."""
+    """Return the leaderboard's entry of a run, ``measured`` by :func:`baselines.measure.measures.measure_run`.
+
+    ``name`` appears in the column of the models. ``figures`` and ``intervals`` have the measures of ``PAPER`` and
+    ``_USUAL``.
+    """
     means, values_by_query = measured
     passage_count = release.rows("corpus", "corpus")
     figures = {}
@@ -138,7 +142,7 @@ def own_of(name: str, release: Release, split: str, measured: tuple[dict[str, An
 
 
 def table_key_of(passage_count: int, query_count: int, split: str, release_path: str) -> TableKey:
-    """Return the table of a run. The numbers of passages and questions identify the searched collection."""
+    """Return the key of a run's table. The numbers of passages and questions identify the searched collection."""
     if passage_count == PASSAGES["whole"]:
         return "whole", split, ""
     if (passage_count, query_count, split) == (PASSAGES["sample"], _SAMPLE_QUERIES, "dev"):
@@ -219,6 +223,7 @@ def _own_model(own_run: Own, measures: Sequence[str]) -> dict[str, Any]:
 
 def _best_models_first(models: Sequence[dict[str, Any]], measures: Sequence[str]) -> list[dict[str, Any]]:
     """Sort models by the first measure, then by the next measures. A model without a score comes last."""
+    # A missing score counts as -1, below every real score.
     return sorted(models, key=lambda model: [-model["figures"].get(measure, -1) for measure in measures])
 
 
@@ -278,6 +283,7 @@ def _best_and_own_models(models: Sequence[dict[str, Any]], top: int | None) -> l
 
 
 def _text(tables: Sequence[Mapping[str, Any]], sources: Mapping[str, FigureSource]) -> str:
+    """Return the tables of :func:`leaderboard_values`, the legend and the sources as text."""
     parts = []
     for title, head, rows in map(grid_of, tables):
         cells = [[make_visible(cell) for cell in row] for row in rows]
@@ -287,6 +293,7 @@ def _text(tables: Sequence[Mapping[str, Any]], sources: Mapping[str, FigureSourc
 
 
 def _markdown(tables: Sequence[Mapping[str, Any]], sources: Mapping[str, FigureSource]) -> str:
+    """Return the content of :func:`_text` as Markdown."""
     parts = []
     for title, head, rows in map(grid_of, tables):
         cells = [[as_text(cell) for cell in row] for row in rows]

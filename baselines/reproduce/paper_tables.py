@@ -27,7 +27,10 @@ def bm25(do: Steps, split: str, set_name: str = "main") -> Step:
 
 
 def mine(do: Steps, run: Step, name: str, *, set_name: str = "main", **options: Any) -> Step:
-    """Sample hard negatives of the training queries from a run."""
+    """Sample hard negatives of the training queries from a run.
+
+    ``name`` is the beginning of the output's name. ``options`` are further arguments of the verb `mine`.
+    """
     arguments = {"top_k": TOP_K, "negatives": NEGATIVES, **options}
     return do("mine", set=set_name, split="train", run=run, **arguments, out=f"{name}.negatives.jsonl.gz")
 
@@ -35,7 +38,8 @@ def mine(do: Steps, run: Step, name: str, *, set_name: str = "main", **options: 
 def train(do: Steps, recipe: str, *, name: str = "", **inputs: Any) -> Step:
     """Train a recipe. If another recipe trains the starting checkpoint, that training comes first.
 
-    ``name``: name of the checkpoint, if other than the recipe's.
+    ``recipe`` is without "-scratch", which is added with --scratch. ``name`` is the name of the checkpoint, if other
+    than the recipe's. ``inputs`` are further arguments of the verb `train`.
     """
     start = do.starting_recipe(recipe + do.variant)
     if start and start not in TRAININGS:
@@ -45,7 +49,7 @@ def train(do: Steps, recipe: str, *, name: str = "", **inputs: Any) -> Step:
 
 
 def search(do: Steps, model: Step, split: str, set_name: str = "main") -> Step:
-    """Search a set's passages with a dual-encoder."""
+    """Encode a set's passages with a dual-encoder, and search them with the queries of ``split``."""
     # The English queries of the set crosslingual search the Chinese passages of main.
     corpus_set = "main" if set_name == "crosslingual" else set_name
     name = model.output.name
@@ -55,7 +59,7 @@ def search(do: Steps, model: Step, split: str, set_name: str = "main") -> Step:
 
 
 def rerank(do: Steps, run: Step, model: Step, retriever: str) -> Step:
-    """Re-rank a run with a cross-encoder. ``retriever`` names the run in the output's name."""
+    """Re-rank a run of ``do.split`` with a cross-encoder. ``retriever`` names the run in the output's name."""
     return do(
         "rerank", split=do.split, run=run, model=model, out=f"{model.output.name}.on-{retriever}.{do.split}.run.gz"
     )
@@ -157,7 +161,7 @@ def similar_questions_run(do: Steps) -> Step:
         name="ce-bm25-neg-similar",
         negatives=[bm25_negatives(do), similar_negatives],
         dev_run=bm25(do, "dev"),
-        set=["data.similar=true"],
+        set=["data.similar=true"],  # for `train`, --set changes a value of the recipe
     )
     return rerank(do, bm25(do, do.split), model, "bm25")
 
@@ -178,7 +182,10 @@ def figure_2(do: Steps) -> Runs:
 
 
 def out_of_domain(do: Steps, set_name: str) -> Runs:
-    """DE w/ BM25 Neg without and with fine-tuning on the set's training queries."""
+    """BM25, and DE w/ BM25 Neg without and with fine-tuning on the set's training queries.
+
+    Every row searches with the set's test queries, because their labels are public.
+    """
     return {
         "bm25": lambda: bm25(do, "test", set_name),
         "de-zero-shot": lambda: search(do, dual_encoder(do), "test", set_name),
@@ -195,7 +202,10 @@ def fine_tuned(do: Steps, set_name: str) -> Step:
 
 
 def table_9(do: Steps) -> Runs:
-    """English queries and Chinese passages: multilingual BERT, trained on English, Chinese, or both queries."""
+    """English queries and Chinese passages: multilingual BERT, trained on English, Chinese, or both queries.
+
+    Only the row zero-shot-monolingual searches with the Chinese queries.
+    """
     return {
         "supervised": lambda: search(do, multilingual_model(do, "mbert-supervised"), do.split, "crosslingual"),
         "zero-shot": lambda: search(do, multilingual_model(do, "mbert-zero-shot"), do.split, "crosslingual"),
@@ -255,7 +265,7 @@ def pool_reranking(do: Steps, name: str) -> Step:
 
 
 def select_pool(do: Steps) -> Step:
-    """Select each query's best passages for people to judge, by the mean score of the four re-rankers."""
+    """Select each query's best 5 passages for people to judge, by the mean score of the four re-rankers."""
     scores = [pool_reranking(do, name) for name in POOL_MODELS]
     return do(
         "annotate pool",
@@ -276,7 +286,7 @@ TABLES: dict[int, Callable[[Steps], Runs]] = {
     9: table_9,
 }
 FIGURES = {2: figure_2}
-# The recipes whose checkpoints other recipes start from (``start = "recipe:NAME"``).
+# The recipes whose checkpoints other recipes start from (``start = "recipe:NAME"``), and functions that train them.
 TRAININGS: dict[str, Callable[[Steps], Step]] = {
     # A small BERT that replaces pretrained weights with --scratch.
     "mlm": partial(train, recipe="mlm"),

@@ -25,12 +25,16 @@ from builders.store.reader import Release
 from builders.store.runs import read_run
 
 OK, CLOSE, OFF, NOT = "OK", "close", "off", "not comparable"
+# Options that change only speed, memory or the layout of files.
 _NEUTRAL_OPTIONS = {"batch-tokens", "tokenizers", "shard-rows", "threads", "device", "cache"}
 _ROUNDING = 0.005  # published scores are rounded to two decimals
 
 
 class Reference(NamedTuple):
-    """The judgments that a row is measured by: a set's split, and configs that replace its questions and judgments."""
+    """The judgments that a row is measured by: a set's split, and configs that replace its questions and judgments.
+
+    ``queries`` and ``qrels`` are "" if the set's own configs are used.
+    """
 
     set: str
     split: str
@@ -40,13 +44,15 @@ class Reference(NamedTuple):
 
 @dataclass(frozen=True)
 class MeasuredRow:
-    """A row with our scores (in percent, under the paper's names) and their 95 % intervals.
+    """A row with our scores and their 95 % intervals.
 
     Attributes:
         row: the row.
         step: the step that wrote the row's run.
         reference: the judgments of the row.
-        counts: the numbers of queries, positives and passages that the row was measured on.
+        counts: the numbers of ``queries``, ``positives`` (pairs) and ``passages`` that the row was measured on.
+        ours: our scores in percent, by the paper's names (``PAPER``). nDCG@10 and R@10 are also present.
+        intervals: (low, high) in percent, by the same names.
         by_query: the values of every query (:func:`baselines.measure.measures.measure_run`).
     """
 
@@ -60,7 +66,10 @@ class MeasuredRow:
 
 
 def measure_rows(runs: Mapping[TableRow, Step], release: Release, split: str) -> tuple[list[MeasuredRow], list[Own]]:
-    """Measure the run of each row. Also return leaderboard entries for runs of the whole split of the set main."""
+    """Measure the run of each row. Also return leaderboard entries for runs of the whole split of the set main.
+
+    ``runs`` has the finished step that wrote each row's run. ``split`` is for rows without a split.
+    """
     qrels_of: dict[Reference, Qrels] = {}
     measured_rows: list[MeasuredRow] = []
     entries: dict[str, Own] = {}
@@ -78,6 +87,7 @@ def measure_rows(runs: Mapping[TableRow, Step], release: Release, split: str) ->
         }
         scores, intervals = entry["figures"], entry["intervals"]
         measured_rows.append(MeasuredRow(row, step, reference, counts, scores, intervals, by_query))
+        # The entry counts the passages of main, so it is used for main only. A run that rows share is listed once.
         if row.set == "main" and not (row.queries or row.qrels):
             entries.setdefault(step.name, entry)
     return measured_rows, list(entries.values())
@@ -91,7 +101,16 @@ def report_scores(
 ) -> dict[str, Any]:
     """Return the measured rows beside the published scores, and the steps behind the rows, as JSON values.
 
-    ``step_runs`` has the durations of the ``steps``, which ran with the ``settings``.
+    Args:
+        measured_rows: the rows, in the order of the report.
+        steps: all recorded steps, by name.
+        step_runs: the durations of the steps, by name.
+        settings: the settings of the steps, which can make a score incomparable with the published score.
+
+    Returns:
+        ``sets`` (the judgments and their counts), ``unit``, ``rows`` (for each row and measure, the value of
+        :func:`_scores_of_row` with the ``step`` of the run and the ``seconds`` of all steps behind it), ``tests`` (of
+        :func:`paired_tests`) and ``steps`` (by name: ``command``, ``seconds``, ``processes``).
     """
     counts_of = {measured.reference: measured.counts for measured in measured_rows}
     sets = []
@@ -146,7 +165,12 @@ def paired_tests(measured_rows: Sequence[MeasuredRow]) -> list[dict[str, Any]]:
 def _scores_of_row(
     measured: MeasuredRow, published: PublishedScores, model_differences: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Return a JSON value for each measure of a row. ``model_differences`` are reasons against a comparison."""
+    """Return a JSON value for each measure of a row. ``model_differences`` are reasons against a comparison.
+
+    ``ours`` and ``published`` are in percent. ``why`` has the reasons for a ``mark`` "not comparable". If the paper
+    prints no number, ``published``, ``published_by`` and ``mark`` are None, and ``why`` says so. ``like_for_like`` has
+    the same four keys for the similar system of ``PublishedRow.like``, or is None.
+    """
     row = measured.row
 
     def beside(published_row: PublishedRow, metric: str) -> dict[str, Any]:
@@ -199,7 +223,10 @@ def rate_nearness(interval: Interval, published: float) -> str:
 
 
 def other_data(ours: Mapping[str, int], split: str, published: PublishedData) -> list[str]:
-    """Return the differences between our data and the data of the published score. ``ours``: our counts by key."""
+    """Describe the differences between our data and the data of the published score. Empty: the data are the same.
+
+    ``ours`` has ``MeasuredRow.counts``. ``split`` is the split that we measure on.
+    """
     differences = []
     if split != published.split:
         differences.append(f"measured on {split}, published on {published.split}")
@@ -212,7 +239,10 @@ def other_data(ours: Mapping[str, int], split: str, published: PublishedData) ->
 
 
 def other_models(steps: Iterable[Step], settings: StepSettings) -> list[str]:
-    """Return the differences between the models that a row's steps use and the models of the recipes."""
+    """Describe the changed recipes and options because of which a row's scores are not those of the paper's models.
+
+    ``steps`` are all steps behind the row. Empty: nothing is changed that changes the models.
+    """
     differences: list[str] = []
     for step in steps:
         if step.verb == "train":
@@ -226,7 +256,10 @@ def other_models(steps: Iterable[Step], settings: StepSettings) -> list[str]:
 
 
 def training_curves(steps: Mapping[str, Step]) -> list[dict[str, Any]]:
-    """Return the curves of the trainings among the steps as JSON values. An unreadable record is skipped and logged."""
+    """Return the curves of the trainings among the steps as JSON values. An unreadable record is skipped and logged.
+
+    A curve has ``recipe`` and the fields of :class:`baselines.hub.training_curve.TrainingCurve`.
+    """
     curves = []
     for step in steps.values():
         if step.verb == "train":

@@ -15,7 +15,7 @@ _STYLE = Path(__file__).with_name("report_page.css")
 
 
 def write_page(path: Path, report: Mapping[str, Any], own: Sequence[leaderboard.Own]) -> Path:
-    """Write the page of a report with the leaderboard and own runs, and return its path."""
+    """Write the page of a report with the leaderboard, which includes the runs ``own``, and return its path."""
     published = leaderboard.read_leaderboard()
     write_text(path, render_page(report, leaderboard.leaderboard_values(published, own), published.sources))
     log.info("wrote %s", path)
@@ -25,20 +25,24 @@ def write_page(path: Path, report: Mapping[str, Any], own: Sequence[leaderboard.
 def render_page(
     report: Mapping[str, Any], tables: Sequence[Mapping[str, Any]], sources: Mapping[str, leaderboard.FigureSource]
 ) -> str:
-    """Return the page as HTML. Texts of the release, the matrix and the user are escaped.
+    """Return the page as HTML. Texts of the release, of the published scores and of the user are escaped.
 
-    ``tables`` and ``sources``: the tables and sources of the leaderboard.
+    Args:
+        report: the JSON value of :func:`baselines.reproduce.run_tables.run_tables`. Its ``page`` is not needed.
+        tables: the leaderboard's tables (:func:`baselines.reproduce.leaderboard.leaderboard_values`).
+        sources: the sources of the leaderboard's scores, by name.
     """
     import jinja2
 
     environment = jinja2.Environment(autoescape=True, keep_trailing_newline=True, undefined=jinja2.StrictUndefined)
     reasons = report_text.Reasons()
+    # A list, because ``reasons`` is complete only after all sections are made.
     sections = list(report_text.report_sections(report, reasons))
-    drawn = [Path(path) for path in report["images"] if path.endswith(".svg")]
-    images = {}
+    svg_paths = [Path(path) for path in report["images"] if path.endswith(".svg")]
+    images = {}  # by section; the section figure2 has figure2.SPLIT.svg
     for section in sections:
-        files = [path for path in drawn if path.name.startswith(f"{section.name}.")]
-        images[section.name] = [svg_of(read_utf8(path)) for path in files]
+        section_paths = [path for path in svg_paths if path.name.startswith(f"{section.name}.")]
+        images[section.name] = [svg_of(read_utf8(path)) for path in section_paths]
     trainings = [(training, curve_svg(training["recipe"], training)) for training in report["trainings"]]
     return environment.from_string(read_utf8(_TEMPLATE)).render(
         board_legend=leaderboard.LEGEND,

@@ -11,13 +11,17 @@ from builders.core.tables import text_table
 TESTS_HEAD = ["", "difference", "95 %", "queries", "p", "Holm"]
 LEGEND = "scores in percent; Recall@k: share of queries with a positive in the top k; 95 %: interval over queries"
 MARKS = "OK: the published score lies in our 95 % interval; close: in an interval twice as wide; off: outside of both"
-Score = Mapping[str, Any]  # one of the report's "rows"
+# One of the report's "rows": a measure of a row, with our score and the published score.
+Score = Mapping[str, Any]
 
 
 class Section(NamedTuple):
-    """A table or figure. ``|`` separates our scores from the published scores. The last column has the marks."""
+    """A table, a figure, or the tests of a figure.
 
-    name: str  # table4
+    If published scores exist, a column of ``|`` separates our scores from them, and the last column has the marks.
+    """
+
+    name: str  # table4, figure2, figure2-tests or pool1
     title: str
     head: list[str]
     rows: list[list[str]]
@@ -31,18 +35,22 @@ class Reasons:
 
     def mark(self, scores: Sequence[Score]) -> str:
         """Return the marks of one row's scores: ``OK / close / off``, or ``not comparable (1)``."""
+        # The reasons are those of the row's data and models, so all scores of the row have the same reasons.
         if scores[0]["mark"] == NOT:
             number = self._numbers.setdefault(tuple(scores[0]["why"]), len(self._numbers) + 1)
             return f"{NOT} ({number})"
         return " / ".join(score["mark"] or "-" for score in scores)
 
     def lines(self) -> list[str]:
-        """Return the footnotes."""
+        """Return the footnotes for all marks so far."""
         return [f"({number}) {NOT}: {'; '.join(why)}" for why, number in self._numbers.items()]
 
 
 def report_text(report: Mapping[str, Any]) -> str:
-    """Return the report as text: the measured data, the tables and the footnotes."""
+    """Return the report as text: the measured data, the tables, the footnotes and the files.
+
+    ``report`` is the JSON value of :func:`baselines.reproduce.run_tables.run_tables`.
+    """
     lines = measured_on(report)
     reasons = Reasons()
     for section in report_sections(report, reasons):
@@ -60,6 +68,7 @@ def prediction_lines(report: Mapping[str, Any]) -> list[str]:
     """Return one line for each file of a submission."""
     lines = []
     for file in report["predictions"]:
+        # Rows of figures never have predictions, because figures need judgments.
         table_name = "pool" if file["table"] is None else f"Table {file['table']}"
         lines.append(f"predictions of the {file['split']} split, {table_name}, {file['row']}: {file['file']}")
     return lines
@@ -70,6 +79,7 @@ def measured_on(report: Mapping[str, Any]) -> list[str]:
     lines = []
     for reference in report["sets"]:
         set_name = "" if reference["set"] == "main" else f"{reference['set']}, "
+        # Configs that replace the set's: queries ("of") and judgments ("by").
         configs = "".join(f", {word} {reference[word]}" for word in ("of", "by") if reference[word])
         lines.append(
             f"measured on: release {report['release']}, {set_name}split {reference['split']}, "
@@ -79,7 +89,10 @@ def measured_on(report: Mapping[str, Any]) -> list[str]:
 
 
 def report_sections(report: Mapping[str, Any], reasons: Reasons) -> Iterator[Section]:
-    """Yield the tables of a report, then its figures. ``reasons`` collects the footnotes."""
+    """Yield the tables of a report, then its figures, each followed by its tests. ``reasons`` collects the footnotes.
+
+    The titles of rows are unique in a table or figure.
+    """
     titles = read_published_scores().titles
     # Scores by section, title and metric.
     rows_by_section: dict[str, dict[str, dict[str, Score]]] = {}
@@ -97,11 +110,13 @@ def _section_name(score: Score) -> str:
     """Return the name of a score's table or figure: table4, figure2 or pool1."""
     for section_kind in ("figure", "pool"):
         if section_kind in score:
+            # score["pool"] is True, which is written as 1.
             return f"{section_kind}{score[section_kind]:d}"
     return f"table{score['table']:d}"
 
 
 def _test_row(test: Mapping[str, Any]) -> list[str]:
+    """Return the cells of a test of :func:`baselines.reproduce.report.paired_tests`, under ``TESTS_HEAD``."""
     low, high = test["interval"]
     return [
         f"{test['title']}: {test['metric']}",
@@ -115,6 +130,8 @@ def _test_row(test: Mapping[str, Any]) -> list[str]:
 
 def _table(rows: Mapping[str, Mapping[str, Score]], reasons: Reasons) -> tuple[list[str], list[list[str]]]:
     """Return (head, rows) of a table with our scores and the published scores.
+
+    ``rows`` has the scores by title and metric. All rows of a table have the same metrics.
 
     Each row is followed by its intervals. A row "like for like" has the published scores of a similar system on the
     same split. Without published scores, a row has only our scores.
@@ -140,5 +157,6 @@ def _table(rows: Mapping[str, Mapping[str, Score]], reasons: Reasons) -> tuple[l
 
 
 def _published(scores: Sequence[Score], reasons: Reasons) -> list[str]:
+    """Return the cells of a row from the ``|`` on: the published scores, their source and split, and the marks."""
     values = [f"{score['published']:.2f}" for score in scores]
     return ["|", *values, scores[0]["published_by"], reasons.mark(scores)]

@@ -27,7 +27,7 @@ _CTRL_C_SECONDS = 0.5  # time for a step to end by itself before it is terminate
 
 
 class StepRun(Struct):
-    """The duration of a step in seconds, and the number of its processes."""
+    """The duration of a step in seconds, and the number of its processes. The defaults stand for a missing record."""
 
     seconds: NotNegativeNumber = 0.0
     processes: Count = 1
@@ -36,7 +36,9 @@ class StepRun(Struct):
 def run_steps(
     steps: Mapping[str, Step], out: Path, *, one_process: bool = False, processes: int = 1
 ) -> dict[str, StepRun]:
-    """Run every step that is not finished, and return the durations of all steps.
+    """Run every step that is not finished, and return the durations of all steps, by name.
+
+    A step that was finished before has its recorded duration, or 0 without a record.
 
     Args:
         steps: the steps in the order in which they run, by name.
@@ -117,7 +119,7 @@ def _run_process(step: Step, processes: int) -> int:
     words = [sys.executable, *step.shell_words(processes)]
     if not log.isEnabledFor(logging.INFO):
         words.append("--quiet")
-    process = subprocess.Popen(words, stdout=2)
+    process = subprocess.Popen(words, stdout=2)  # 2 is the file descriptor of stderr
     try:
         return process.wait()
     except BaseException:

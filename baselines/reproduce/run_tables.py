@@ -26,13 +26,19 @@ _COLUMNS = ("table", "figure", "row", "title", "metric", "ours", "low", "high", 
 
 
 def show_plan(do: Steps, selection: RowSelection, *, is_sample: bool, processes: int) -> Report:
-    """Return the commands of the selected rows and their costs: first the steps, then the commands that measure."""
+    """Return the commands of the selected rows and their costs: first the steps, then the commands that measure.
+
+    The JSON value has, for each command, the words after ``python -m``. Rows without judgments have commands that
+    export predictions instead. ``is_sample``: the release is the embedded sample. ``processes``: of each training.
+    """
     rows = select_rows(do, selection)
     release = open_release(do.release) if do.release.exists() else None
     if release:
         rows = runnable_rows(rows, selection, release, do)
     else:
+        # With --scratch, the rows of the official recipes cannot run on any release.
         rows = [row for row in rows if not (do.variant and row.official_negatives)]
+    # Each of these calls records steps in ``do``.
     runs = {row: row.run() for row in rows}
     if selection.pool:
         select_pool(do)
@@ -62,13 +68,20 @@ def run_tables(
 ) -> Report:
     """Run the missing steps of the selected rows, measure the rows, and write the page.
 
-    ``is_sample``: the release is the embedded sample, which is built if it is missing.
+    Args:
+        do: records the steps. It has recorded none yet.
+        selection: the tables, figures and row that the user names.
+        is_sample: the release is the embedded sample, which is built if it is missing.
+        html: file of the page (None: reproduce.html in ``do.out``).
+        one_process: run every step in this process.
+        processes: number of processes of a training.
     """
     rows = select_rows(do, selection)
     if is_sample and not do.release.exists():
         log.info("%s is missing: building the embedded sample", do.release)
         run_step(_sample_step(do.release), here=one_process)
     release = open_release(do.release)
+    # Each call of row.run records the steps behind the row in ``do``.
     runs = {row: row.run() for row in runnable_rows(rows, selection, release, do)}
     notes = [_SAMPLE_IS] if is_sample else []
     if selection.pool:
@@ -101,8 +114,11 @@ def run_tables(
 
 
 def _cost_table(steps: Mapping[str, Step], release: Release | None) -> str:
-    """Return the costs of the steps as a table, with the sum of the costs. Unknown costs are dashes."""
-    recipes: dict[str, Recipe] = {}
+    """Return the costs of the steps as a table, with the sum of the costs. Unknown costs are dashes.
+
+    Without a release, the costs are those of the paper's collection.
+    """
+    recipes: dict[str, Recipe] = {}  # by name, and by the path of the checkpoint
     for step in steps.values():
         if step.verb == "train":
             recipe = step.recipe()
@@ -136,7 +152,7 @@ def _sample_step(release: Path) -> Step:
 
 
 def _evaluation(do: Steps, row: TableRow, run: Step) -> Step:
-    """Return the step that measures a row's run. It writes nothing."""
+    """Return the step that measures a row's run. It is only printed, so its output is the run, which it reads."""
     arguments = _release_and_set(do, row) | {"split": row.split or do.split, "runs": [str(run.output)]}
     if row.queries:
         arguments["queries"] = row.queries
@@ -147,6 +163,7 @@ def _evaluation(do: Steps, row: TableRow, run: Step) -> Step:
 
 def _predictions(do: Steps, row: TableRow, run: Step) -> Step:
     """Return the step that exports a row's run as the official JSON for a submission."""
+    # For example table4.bm25.
     name = f"{row.selector.removeprefix('--').replace(' ', '')}.{row.name}"
     out = do.out / "predictions" / f"{name}.{row.split or do.split}"
     arguments = _release_and_set(do, row) | {"format": "official", "runs_only": True}
@@ -155,6 +172,7 @@ def _predictions(do: Steps, row: TableRow, run: Step) -> Step:
 
 
 def _release_and_set(do: Steps, row: TableRow) -> dict[str, Any]:
+    """Return the arguments ``release`` and, unless it is main, ``set`` of a verb that reads a row's run."""
     arguments = {"release": str(do.release)}
     if row.set != "main":
         arguments["set"] = row.set
@@ -162,7 +180,10 @@ def _release_and_set(do: Steps, row: TableRow) -> dict[str, Any]:
 
 
 def _prediction_files(predictions: Mapping[TableRow, Step], split: str) -> list[dict[str, Any]]:
-    """Return the files of a submission, with the rows that they belong to."""
+    """Return the files of a submission as JSON values: ``table`` (None for the pool), ``row``, ``split``, ``file``.
+
+    ``predictions`` has the finished step of each row that exports its run.
+    """
     files = []
     for row, step in predictions.items():
         for path in (step.output / "predictions").iterdir():

@@ -18,7 +18,7 @@ OTHER_VERBS = {2: "builders check", 3: "builders check", 10: "baselines errors t
 
 
 class TableRow(PublishedRow, frozen=True, kw_only=True, eq=False):
-    """A published row with its run.
+    """A published row with its run. Rows are compared by identity, so they can be keys of a dictionary.
 
     Attributes:
         name: the row's name for --row.
@@ -60,13 +60,17 @@ class RowSelection:
 
 
 def rows_of(do: Steps, *, of_pool: bool = False) -> list[TableRow]:
-    """Return all rows of the tables and figures, or of the pool."""
+    """Return all rows of the tables and figures, or of the pool. No step is recorded before a row's ``run`` is called.
+
+    Rows of different tables can have the same name, for example bm25.
+    """
     published = read_published_scores()
     rows = []
 
-    def add_rows(published_rows: Mapping[str, PublishedRow], runs: Runs, **place: Any) -> None:
+    def add_rows(published_rows: Mapping[str, PublishedRow], runs: Runs, **location: Any) -> None:
+        """Append the rows of a table. ``location`` is table=NUMBER, figure=NUMBER, or empty for the pool."""
         for name, run in runs.items():
-            rows.append(TableRow(name=name, run=run, **place, **msgspec.structs.asdict(published_rows[name])))
+            rows.append(TableRow(name=name, run=run, **location, **msgspec.structs.asdict(published_rows[name])))
 
     if of_pool:
         add_rows(published.pool, pool(do))
@@ -128,7 +132,10 @@ def runnable_rows(rows: Sequence[TableRow], selection: RowSelection, release: Re
 
 
 def is_labelled(row: TableRow, release: Release | None, split: str) -> bool:
-    """True if the release has the row's judgments. Without a release, only the official test split has none."""
+    """True if the release has the row's judgments. ``split`` is for rows without a split of their own.
+
+    Without a release, only rows on the official test split (of main and crosslingual) have no judgments.
+    """
     if release is None:
         return bool(row.split) or split != "test"
     return (SETS[row.set].qrels, row.split or split) in release.splits()
@@ -141,7 +148,7 @@ def _missing_data(row: TableRow, release: Release, do: Steps, has_negatives: boo
     configs = SETS[row.set]
     if (configs.queries, split) not in splits:
         return f"has no {configs.queries}/{split} to measure on; `python -m builders add` adds sets"
-    missing_configs = {row.needs} - {config for config, _ in splits} - {""}
+    missing_configs = {row.needs} - {config for config, _ in splits} - {""}  # "": the row needs no further config
     if row.needs or row.queries or row.qrels:  # configs of the quality strategies (Section 2.3)
         for config in (row.queries, row.qrels or configs.qrels):
             if config and (config, split) not in splits:
@@ -158,6 +165,7 @@ def _missing_data(row: TableRow, release: Release, do: Steps, has_negatives: boo
 
 
 def _has_official_negatives(release: Release) -> bool:
+    """True if a training question of the release has a hard negative in its joined row."""
     config = SETS["main"].joined["train"]
     if (config, "train") not in release.splits():
         return False

@@ -35,7 +35,10 @@ OptionValue = str | bool | int | float
 
 @dataclass(frozen=True)
 class StepSettings:
-    """Changed values of recipes (``SECTION.KEY=VALUE`` by recipe or ``*``) and of options (by verb)."""
+    """Changed values of recipes (``SECTION.KEY=VALUE`` by recipe or ``*``) and of options (by verb).
+
+    The names of options have no dashes in front, for example ``top-k``. ``path`` is the settings file, for errors.
+    """
 
     recipes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     options: Mapping[str, Mapping[str, OptionValue]] = field(default_factory=dict)
@@ -46,14 +49,15 @@ class StepSettings:
         """Return the values for a recipe: for ``*``, for the recipe itself (with ``like``), and ``start``, in order."""
         values = [*self.recipes.get(EVERY, ()), *inherit_values(name, self.recipes)]
         if self.start is not None and read_recipe(name, values).model.is_pretrained:
+            # The recipe's revision is a commit of the model that is replaced.
             values += [f"model.start={self.start}", "model.revision="]
         return values
 
     def of_verb(self, verb: str, inputs: Collection[str] = ()) -> dict[str, OptionValue]:
         """Return the changed arguments of a verb, by their names in Python.
 
-        ``inputs`` names the arguments that are outputs of other steps. Raises :class:`InputError` for an option that
-        the verb lacks or that defines the step, and for a wrong value.
+        ``inputs`` has the Python names of the arguments that are outputs of other steps. Raises :class:`InputError` for
+        an option that the verb lacks or that defines the step, and for a wrong value.
         """
         changed_options = self.options.get(verb)
         if not changed_options:
@@ -90,6 +94,7 @@ def _verbs() -> Mapping[str, str]:
 def read_settings(path: Path) -> StepSettings:
     """Read a settings file. Raises :class:`InputError` for an unknown recipe, key or verb."""
     content = read_toml(path)
+    # Only the types are checked here. The converted value is not used.
     for name, tables in content.items():
         try:
             msgspec.convert(tables, dict[str, dict[str, OptionValue]])
@@ -104,6 +109,7 @@ def read_settings(path: Path) -> StepSettings:
     for recipe, sections in content.items():
         recipes[recipe] = []
         for section, values in sections.items():
+            # A boolean becomes True or False, which `train --set` reads like true and false.
             recipes[recipe] += [f"{section}.{key}={value}" for key, value in values.items()]
     # The values of "*" are checked with each trained recipe.
     for recipe in sorted(recipes.keys() - {EVERY}):

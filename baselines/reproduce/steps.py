@@ -72,8 +72,11 @@ class Steps:
     """The recorded steps. A call records a step and returns it: ``do("mine", run=run, out="negatives.jsonl")``.
 
     Attributes:
+        release: the release directory.
+        out: the folder of `reproduce --out`, which all outputs are in.
         split: the split that `reproduce` measures on.
         variant: "-scratch" for recipes without pretrained weights, otherwise "".
+        settings: changed values of recipes and options.
         recorded: the steps by name. A step comes after the steps whose outputs it reads.
     """
 
@@ -115,6 +118,7 @@ class Steps:
                 inputs[name] = steps
                 paths = [str(step.output) for step in steps]
                 values[name] = paths if isinstance(value, list) else paths[0]
+        # "set" is the set of the release, except for `train`, where it is a list of changed values of the recipe.
         if values.get("set") == "main":  # the default of every verb
             del values["set"]
         if verb == "train":
@@ -129,15 +133,18 @@ class Steps:
         return self.recorded[out]
 
     def starting_recipe(self, recipe: str) -> str:
-        """Return the recipe that trains the starting checkpoint of a recipe, without the variant, or ""."""
+        """Return the recipe that trains the starting checkpoint of ``recipe``. "": no recipe trains it.
+
+        ``recipe`` is a full name, which may end in "-scratch". The result is without "-scratch".
+        """
         start = read_recipe(recipe, self.settings.of_recipe(recipe)).model.start
         return start.removeprefix(FROM_RECIPE).removesuffix(SCRATCH) if start.startswith(FROM_RECIPE) else ""
 
 
 def inputs_of(value: Any) -> list[Step]:
-    """Return the steps among the values of an argument."""
+    """Return the steps in an argument's value: a step, the steps of a list, or none for any other value."""
     values = value if isinstance(value, list) else [value]
-    return [each for each in values if isinstance(each, Step)]
+    return [element for element in values if isinstance(element, Step)]
 
 
 def steps_behind(steps: Mapping[str, Step], name: str) -> list[Step]:

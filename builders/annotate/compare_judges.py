@@ -20,7 +20,8 @@ _MRR_DEPTH = 10  # the benchmark's measure is MRR@10 (Section 3.2)
 def compare_judges(round_path: Path, model_name: str, runs: Sequence[Run | Path]) -> Report:
     """Compare the judgments of ``model_name`` with people's, and rank ``runs`` by both.
 
-    Raises :class:`InputError` if no pair was judged by people and by the model.
+    Without ``runs``, the report has no MRR@10 and no Kendall's tau. Raises :class:`InputError` if no pair was judged by
+    people and by the model.
     """
     people, grades = _labels_of_both(round_path, model_name)
     if not people:

@@ -116,13 +116,14 @@ def judge_by_model(
 ) -> int:
     """Judge the pairs of a round that ``model_name`` has not judged. Return the number of new judgments.
 
-    The grades come from the run ``scores`` or, if None, from the model at the endpoint. If ``show`` is True, Label
+    The grades come from the run ``scores`` or, if None, from the model at the endpoint. ``scale`` is the conversion of
+    the scores (:func:`.pool.scores_of`), and ``parallel`` the number of requests at once. If ``show`` is True, Label
     Studio shows the judgments as predictions. ``rerankers`` names the models that ranked the pairs.
     """
     annotation_round = open_round(round_path, "relevance" if scores else None)
     warn_of_kin(model_name, rerankers)
     new_count = 0
-    # Two commands with the same model take turns, so that no pair is asked about twice.
+    # A second command with the same model fails at once, so that no pair is asked about twice.
     lock_name = f"prefill.{hashlib.sha256(model_name.encode()).hexdigest()[:16]}"
     with hold_lock(round_path / lock_name, round_path):
         waiting = _unjudged_items(round_path, annotation_round, model_name)
@@ -263,6 +264,7 @@ def _show_predictions(round_path: Path, annotation_round: AnnotationRound, model
     for package in annotation_round.packages:
         if package.state == "accepted":
             continue
+        # The label of a pair that the model has not judged is None, and its task gets no prediction.
         predictions: dict[Pair, dict[str, Any]] = {}
         for item in items_of(round_path, package):
             predictions[item.pair] = {"label": labels.get((package.name, item.pair))}

@@ -41,6 +41,7 @@ class HardNegatives:
 
     @property
     def pairs(self) -> list[Pair]:
+        """The (query id, passage id) pairs of ``by_query``, in its order."""
         pairs: list[Pair] = []
         for query_id, passage_ids in self.by_query.items():
             pairs += [(query_id, passage_id) for passage_id in passage_ids]

@@ -290,7 +290,12 @@ class Reviewed(msgspec.Struct, frozen=True):
 
 
 class Package(msgspec.Struct, frozen=True):
-    """One package, with its present version and, if it was accepted, the hash of its accepted ``labels``."""
+    """One package of a round.
+
+    ``pairs`` is the number of its pairs. ``version`` is the present version. ``verdicts`` has the decisions on all
+    versions so far. ``labels`` is the hash of the accepted labels (:attr:`PackageStanding.digest`), or "" if the
+    package is not accepted.
+    """
 
     name: Annotated[str, Meta(pattern=r"\A\w{1,20}-\d{1,9}\Z")]
     pairs: Count
@@ -308,7 +313,8 @@ class Package(msgspec.Struct, frozen=True):
 class AnnotationRound(msgspec.Struct, frozen=True):
     """The content of ``round.json``.
 
-    ``fingerprint`` changes with the release's queries or passages. ``pool`` is the SHA-256 of the file with the pairs.
+    ``release`` is the name of the release's directory. ``fingerprint`` changes with the release's queries or passages.
+    ``pool`` is the SHA-256 of the file with the pairs.
     """
 
     format: Literal[1]
@@ -379,7 +385,7 @@ def items_of(round_path: Path, package: Package) -> list[PackageItem]:
 
 @dataclass
 class PackageStanding:
-    """The judgments of a package's present version. The adjudications have one label for each decided pair."""
+    """People's judgments of a package's present version. The adjudications have one label for each decided pair."""
 
     package: Package
     pairs: Collection[Pair]

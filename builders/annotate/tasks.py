@@ -313,6 +313,9 @@ class JudgmentRow(JudgmentSubject, frozen=True, rename="kebab"):
     note: str | None = None
 
 
+# The following types have the parts of Label Studio's export that are imported. Other keys are ignored.
+
+
 class _StudioPerson(msgspec.Struct, frozen=True):
     id: Count
     email: str = ""

@@ -57,6 +57,7 @@ def translate_splits(
     # An earlier table may have queries of other splits, so it is compared with all queries.
     all_queries = join_splits(texts_by_split)
     translations = read_earlier(out_path, model, all_queries, release_path)
+    # The key has no release, because each saved answer is compared with the release's text of its query.
     with work_beside(out_path, key_of(["translate", _ANSWERS_VERSION, model, _PROMPT])) as work:
         answers_path = work / "answers.tsv"
         # A killed call has saved answers, but no table.
@@ -135,8 +136,9 @@ def read_earlier(
 ) -> dict[str, str]:
     """Return the translations (query id -> English) in an earlier table. Empty if the table does not exist.
 
-    Raises :class:`InputError` if the table has other columns, is by another model, or has a query that is not in
-    ``queries`` with the same text, so that no work is overwritten and no translation of another text is kept.
+    A translation is "" if the model's answer was empty. Raises :class:`InputError` if the table has other columns, is
+    by another model, or has a query that is not in ``queries`` with the same text, so that no work is overwritten and
+    no translation of another text is kept.
     """
     if not table_path.exists():
         return {}

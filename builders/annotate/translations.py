@@ -31,8 +31,8 @@ def write_translation_packages(
 ) -> tuple[int, int]:
     """Write the queries of ``splits`` (empty: of all splits) as packages. Return (number of queries, of packages).
 
-    ``machine_tables`` have machine translations, which translators may correct. Raises :class:`InputError` if the
-    release lacks a split.
+    ``machine_tables`` have machine translations, which translators may correct. The English text of a query without a
+    machine translation is empty. Raises :class:`InputError` if the release lacks a split.
     """
     _, texts_by_split, translations = open_translations(release_path, machine_tables, "auto")
     exported_splits = [split for split in SPLITS if split in (splits or texts_by_split)]

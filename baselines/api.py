@@ -211,12 +211,7 @@ def search(
     options |= {"batch_size": batch_size, "index": Path(index) if index else None}
     # None means that an option is not used, so that models without this option can be searched.
     used_options = {name: value for name, value in options.items() if value is not None}
-    own_queries = None
-    # The annotation has converted a text to a Path, also the name of a config.
-    if isinstance(queries, Path) and str(queries) in QUESTION_CONFIGS:
-        used_options["queries"] = str(queries)
-    elif queries is not None:
-        own_queries = open_queries(queries)
+    own_queries = _open_own_queries(queries, used_options)
     try:
         if _is_searcher(model):
             if first_run is not None:
@@ -239,6 +234,18 @@ def search(
     return {query_id: dict(best_first(hits)) for query_id, hits in hits_by_query.items()}
 
 
+def _open_own_queries(queries: Any, options: dict[str, Any]) -> OwnQueries | None:
+    """Return the queries that replace those of the split, None if ``queries`` is None or names a config of the release.
+
+    The name of a config, such as "duplicated", is added to ``options``.
+    """
+    # The annotation of the parameter has converted a text to a Path, also the name of a config.
+    if isinstance(queries, Path) and str(queries) in QUESTION_CONFIGS:
+        options["queries"] = str(queries)
+        return None
+    return None if queries is None else open_queries(queries)
+
+
 @with_options_of(search)
 def evaluate(
     model: object,
@@ -248,6 +255,7 @@ def evaluate(
     top_k: TopK | None = None,
     measures: ChosenMeasures = (),
     ties: Ties = "listed",
+    queries: AnyQueries | None = None,
     **options: Any,
 ) -> RunMeasures:
     """Evaluate a model or a run by the judgments of a split.
@@ -260,7 +268,8 @@ def evaluate(
         measures: further measures of ir-measures, in any case, for example ``["nDCG@20", "R@100", "P@5"]``.
         ties: the order of equal scores: "listed" (the order of the run), "id" (by passage id), or "expected" (the mean
             of every measure over all orders).
-        options: options of :func:`search`.
+        queries: questions to search by, as in :func:`search`. Their ids are those of the judgments.
+        options: further options of :func:`search`.
 
     Returns:
         The measures of `baselines evaluate` by name, as fractions, in a dictionary with the methods ``intervals()``,
@@ -280,6 +289,8 @@ def evaluate(
         # A run is measured as it is, so every option is refused, also top_k.
         if top_k is not None:
             options["top_k"] = top_k
+        if queries is not None:
+            options["queries"] = queries
         if options:
             raise UsageError(f"a run has no option {', '.join(sorted(options))}")
         run = translate_run(read_run(model), open_set)
@@ -287,10 +298,11 @@ def evaluate(
     elif _is_searcher(model):
         # Not by `search`, whose result has no latency.
         used_options = {name: value for name, value in options.items() if value is not None}
-        searcher_run = _search_by_searcher(model, open_set, split, top_k or _TOP_K, used_options)
+        own_queries = _open_own_queries(queries, used_options)
+        searcher_run = _search_by_searcher(model, open_set, split, top_k or _TOP_K, used_options, own_queries)
         run, latency = searcher_run.run, searcher_run.latency
     else:
-        run = run_of(search(model, open_set, split, top_k=top_k or _TOP_K, **options))
+        run = run_of(search(model, open_set, split, top_k=top_k or _TOP_K, queries=queries, **options))
     means, by_query = measure_run(order_ties(run, ties), qrels, ties, chosen)
     return RunMeasures(means, by_query, latency)
 

@@ -372,6 +372,8 @@ def test_one_test_set_is_chosen_by_its_name(world: Path) -> None:
 def test_what_the_release_lacks_is_said(world: Path) -> None:
     error = reproduce(world, "restrain-14K", code=1)
     assert "has no restrain-14K of the dev queries; it has restrain-2, resttest; `python -m builders add" in error
+    error = reproduce(world, "resttest", "--row", "bm25", "--split", "train", code=1)
+    assert "has no resttest of the train queries" in error
     put_stats(world / "release", extrapolation={})
     assert "has no sets for interpolation and extrapolation of the dev queries; `python" in reproduce(world, code=1)
 

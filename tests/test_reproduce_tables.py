@@ -217,6 +217,8 @@ def test_start_replaces_every_pretrained_model_and_out_has_the_name_of_the_relea
             assert command[command.index("--out") + 1].startswith("build/runs/planned/")
     refused = run("baselines", words, "--scratch", code=2)
     assert "--start replaces pretrained models, which --scratch does not use" in refused.stderr
+    refused = run("baselines", "reproduce", "--start", "a/model", code=2)
+    assert "--start needs --release DIR" in refused.stderr
 
 
 @pytest.mark.slow

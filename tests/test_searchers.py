@@ -212,6 +212,18 @@ def test_an_engine_that_hangs_is_named_while_it_hangs(
     assert message.startswith(f"hang: query {FIRST!r} ('{QUESTIONS['dev'][0]}'): the search takes longer than 0.01 s")
 
 
+def test_an_engine_is_evaluated_on_rewritten_questions(release: Path) -> None:
+    searched_texts = []
+
+    def engine(query: str, top_k: int) -> Hits:
+        searched_texts.append(query)
+        return search_by_overlap(query, top_k)
+
+    measures = evaluate(make_searcher(engine), release, queries={FIRST: "改写的问题"})
+    assert set(searched_texts) == {"改写的问题"}
+    assert set(measures.per_query()) >= {FIRST}
+
+
 def test_wrong_engines_and_options_are_refused(release: Path) -> None:
     both = SimpleNamespace(search=OverlapEngine().search, encode=lambda texts: texts)
     with pytest.raises(UsageError, match="SimpleNamespace has search and encode; to measure its search"):

@@ -172,6 +172,7 @@ def _folds_by_set(release: Release, split: str, set_names: Sequence[str]) -> dic
     """
     stats = read_stats(release.path).get("extrapolation", {})
     configs = {config for config, _ in release.splits()}
+    query_ids = release_qrels(release, split).positives.keys()
     folds_by_set: dict[str, list[Fold]] = {}
     bucket_folds = []
     for config in sorted(configs & stats.keys(), key=_numbers_in):
@@ -187,7 +188,9 @@ def _folds_by_set(release: Release, split: str, set_names: Sequence[str]) -> dic
             # The config has training questions, and the two sides of the test queries as splits of their own.
             near = FoldSide(config, config, KINDS[0])
             far = FoldSide(config, config, KINDS[1])
-            bucket_folds.append(Fold(near, far))
+            # The statistics of ReSTTest do not name the split that its queries were drawn from.
+            if release_qrels(release, KINDS[0], qrels=config).positives.keys() <= query_ids:
+                bucket_folds.append(Fold(near, far))
     if bucket_folds:
         folds_by_set[RESTTEST] = bucket_folds
     if not folds_by_set or not set(set_names) <= folds_by_set.keys():

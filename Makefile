@@ -74,7 +74,7 @@ types:
 	$(BIN)/mypy
 
 pytest:
-	$(BIN)/python $(PYTEST) -m "not slow"
+	$(BIN)/python $(PYTEST) -m "not slow" --ignore tests/fuzz
 
 # The variable turns off an advertisement of the theme's successor, which cannot run the hooks of mkdocs.yml.
 docs: setup-docs
@@ -106,7 +106,7 @@ test-lowest test-newest: test-%: .venvs/tools/installed
 	  -r pyproject.toml $(EXTRAS:%=--extra %) --group checks $(TORCH)
 	.venvs/tools/bin/uv pip install --quiet --python .venvs/$*/bin/python --no-deps -e .
 	.venvs/tools/bin/uv pip freeze --python .venvs/$*/bin/python > .venvs/$*.txt
-	.venvs/$*/bin/python $(PYTEST) -m "not slow"
+	.venvs/$*/bin/python $(PYTEST) -m "not slow" --ignore tests/fuzz
 
 release: .venvs/tools/installed
 	$(UV_SETTINGS) .venvs/tools/bin/python .ci/release.py

@@ -14,11 +14,14 @@ INTRODUCTION = """\
 
 - A test shows one behaviour that a user relies on. Its data stands in the test, or comes from a helper below.
 - `conftest.py` has the fixtures that several files use. `sample_release` is a release of the embedded sample.
-  `shared_data` is the folder of real data, for example DuReader's demo rows; its tests are skipped without the folder.
+  `shared_data` is the folder of real data, `../shared/data`, for example DuReader's demo rows. Without the folder, the
+  tests that use it are skipped.
 - A test that runs longer than about ten seconds has the mark `slow`.
 - No test depends on the number of cores, the machine's load or the network. Servers run on loopback.
 - `PYTHONPATH=tests python -m pytest -p cpu_seconds` prints the processor time of files and tests.
-- `golden.json` and `golden_models.json` hold outputs that must stay, and `command_lines.json` every option.
+- `golden.json` and `golden_models.json` hold outputs that must stay, and `command_lines.json` every option. After a
+  change on purpose, `python tests/test_golden.py --write`, `python tests/test_golden_models.py --write` or
+  `python tests/command_lines.py` writes the file anew.
 - `cpu_units/` simulates processors with and without bf16 units (`make test CPU_UNITS=bf16`).
 - The files `*-requirements.txt` pin the tools that `make test-tools` installs.
 

@@ -10,6 +10,7 @@ from commands import Done, run
 from releases import corpus_rows, judgment_row, make_release, md5, passage, query_rows
 
 from builders.add.crosslingual import read_pairs
+from builders.core.errors import InputError
 from builders.sources.source_tables import find_tables
 from builders.store.reader import open_release
 
@@ -268,3 +269,27 @@ def test_ids_of_a_release_need_not_be_md5s(tmp_path: Path) -> None:
     table.write_text("id,zh,english\n7,饺子怎么煮,How to boil dumplings\n", encoding="utf-8")
     pairs = list(read_pairs(find_tables([table]), {"7": "饺子怎么煮"}, "auto"))
     assert [(pair.zh_id, pair.english) for pair in pairs] == [("7", "How to boil dumplings")]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "zh,english\n饺子怎么煮,How to boil dumplings\n",
+        "饺子怎么煮,How to boil dumplings\n",
+        f"id,zh,english\n{md5('饺子怎么煮')},饺子怎么煮,How to boil dumplings\n",
+    ],
+)
+def test_a_query_with_another_id_is_found_by_its_text(tmp_path: Path, content: str) -> None:
+    table = tmp_path / "table.csv"
+    table.write_text(content, encoding="utf-8")
+    # Two queries have the same text, and the row belongs to the first.
+    query_texts = {"7": "饺子怎么煮", "8": "饺子怎么煮"}
+    pairs = list(read_pairs(find_tables([table]), query_texts, "auto"))
+    assert [(pair.zh_id, pair.english) for pair in pairs] == [("7", "How to boil dumplings")]
+
+
+def test_an_unknown_id_of_a_known_text_is_refused(tmp_path: Path) -> None:
+    table = tmp_path / "table.csv"
+    table.write_text("id,zh,english\n6,饺子怎么煮,How to boil dumplings\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"table\.csv:2: has the id '6' for '饺子怎么煮'; expected 7"):
+        list(read_pairs(find_tables([table]), {"7": "饺子怎么煮"}, "auto"))

@@ -18,6 +18,7 @@ from tiny_models import write_dual
 from baselines.core.passages import open_passages
 from baselines.train import trainers
 from baselines.train.recipe import read_recipe
+from baselines.train.training_job import TrainingJob
 from baselines.train.training_pairs import read_pairs
 from baselines.train.training_rows import ScoredRows, TrainingBatches
 from builders.core.errors import InputError
@@ -111,6 +112,46 @@ def test_negatives_are_listed_by_the_teacher_or_by_a_file(world: Path, tmp_path:
     assert (pairs.counts["positives"], pairs.counts["positives_with_few_negatives"]) == (1, 3)
     with pytest.raises(InputError, match="leaves no pair to learn from"):
         pairs_of(world, "data.negatives_per_positive=99")
+
+
+def test_negatives_of_a_machines_labels_precede_the_teachers(world: Path, tmp_path: Path) -> None:
+    labels = tmp_path / "labels.jsonl"
+    # The teacher ranks the passages of the first question in the collection's order.
+    line = {"query-id": QUERIES[0], "labelled-by": "ce", "positive-ids": IDS[:1], "negative-ids": [IDS[4], IDS[5]]}
+    labels.write_text(json.dumps(line) + "\n", encoding="utf-8")
+    _, _, without_labels = pairs_of(world, "distil.top_k=3")
+    _, _, pairs = pairs_of(world, "distil.top_k=3", label_files=[labels])
+    assert set(pairs.negatives[0]) == {4, 5}
+    assert sorted(pairs.scores[0]) == pytest.approx([5 - 0.7 * 5, 5 - 0.7 * 4, 5])
+    # The other questions have no labels.
+    assert pairs.negatives[1:].tolist() == without_labels.negatives[1:].tolist()
+    # Passages of the run follow if the labels have too few negatives.
+    _, _, pairs = pairs_of(world, "distil.top_k=3", "data.negatives_per_positive=4", label_files=[labels])
+    assert set(pairs.negatives[0]) == {4, 5, 1, 2}
+
+
+def test_a_training_that_ignored_the_labels_negatives_is_not_finished(world: Path, tmp_path: Path) -> None:
+    (tmp_path / "labels.jsonl").touch()
+
+    def options_of(label_files: list[Path]) -> Any:
+        job = TrainingJob(
+            read_recipe("de-distil"),
+            release=world / "release",
+            out=tmp_path / "model",
+            pairs=(),
+            dev_pairs=(),
+            negatives=(),
+            machine_labels=label_files,
+            teacher=world / "teacher.run",
+            dev_run=None,
+            start=str(world / "dual"),
+            device="cpu",
+            again=False,
+            cache=None,
+        )
+        return job.call.options
+
+    assert options_of([tmp_path / "labels.jsonl"]) == options_of([]) | {"negatives_from": "machine labels"}
 
 
 def test_a_machines_labels_add_positives_and_questions(world: Path, tmp_path: Path) -> None:

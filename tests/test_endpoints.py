@@ -123,6 +123,20 @@ def test_a_manifest_has_the_costs(release: Path, tmp_path: Path) -> None:
     assert passage_costs["tokens"] == sum(map(len, TEXTS))
 
 
+def test_a_manifest_has_the_queries_of_a_file(release: Path, tmp_path: Path) -> None:
+    queries_path = tmp_path / "questions.tsv"
+    tags = []
+    with EmbeddingServer() as server:
+        for query_text in ("手机进水", "饺子怎么煮"):
+            queries_path.write_text(f"a\t{query_text}\n", encoding="utf-8")
+            run_endpoint(server, release, tmp_path / "run", "--queries-file", queries_path)
+            manifest = json.loads((tmp_path / "run.manifest.json").read_text(encoding="utf-8"))
+            assert (manifest["split"], manifest["own_queries"]["queries"]) == ("", 1)
+            assert set(manifest["release"]) == {"corpus"}
+            tags.append(manifest["tag"])
+    assert tags[0] != tags[1]
+
+
 def test_requests_have_limits() -> None:
     texts = ["四个汉字", "两字", "一二三四五六七", "一", "二", "三"]
     requests = [[texts[number] for number in batch] for batch in batches_of(texts, most_texts=2, most_characters=6)]

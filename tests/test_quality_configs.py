@@ -378,6 +378,23 @@ def test_a_nano_release_has_drawn_questions_their_passages_and_the_best_hits(
     run("builders", "check", "--release", tmp_path / "nano")
 
 
+@pytest.mark.parametrize("lacking", ["release", "hard.run"])
+def test_an_unknown_passage_of_a_nano_release_names_its_source(tmp_path: Path, lacking: str) -> None:
+    rows = tables(TEXTS)
+    question = QUESTIONS["dev"][0]
+    unknown_id = md5("没有这段话。")
+    ranked_texts = [TEXTS[0]]
+    if lacking == "release":
+        rows["qrels", "dev"].append({"query-id": md5(question), "corpus-id": unknown_id, "score": 1})
+    else:
+        ranked_texts.append("没有这段话。")
+    make_release(tmp_path / "release", rows)
+    run_path = write_ranking(tmp_path / "hard.run", {question: ranked_texts})
+    words = ["samples", "--release", tmp_path / "release", "--out", tmp_path / "nano", "--nano", "--extract"]
+    error = error_of(run("builders", "add", words, "--hard", run_path, code=1))
+    assert error == f"error: {tmp_path / lacking}: has a passage {unknown_id!r} that the release's corpus lacks"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("hit_count", [6, 2])
 def test_the_seed_draws_the_questions_of_a_nano_release(nano: Nano, tmp_path: Path, hit_count: int) -> None:

@@ -279,6 +279,26 @@ def test_a_model_behind_an_endpoint_orders_the_passages(world: Path, ask: Ask) -
     assert {sent["model"] for sent, _ in server.asked} == {"some-model"}
 
 
+def test_queries_of_the_same_text_are_sorted_apart(
+    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "q.tsv").write_text("a\t手机进水\nb\t手机进水\n", encoding="utf-8")
+    texts_by_query = {"a": TEXTS[:3], "b": TEXTS[2:5]}
+    first_hits = []
+    for query_id, texts in texts_by_query.items():
+        first_hits.append((query_id, [(md5(text), -rank) for rank, text in enumerate(texts)]))
+    write_run(tmp_path / "first.run", first_hits)
+    words = ["--release", world / "release", "--run", tmp_path / "first.run", "--queries-file", tmp_path / "q.tsv"]
+    with Chat(by_size) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        words += ["--model", "some-model", "--kind", "listwise", "--out", tmp_path / "a.run"]
+        run("baselines", "rerank", words)
+    assert sorted(map(read_passages, server.prompts)) == sorted(texts_by_query.values())
+    for query_id, hits in read_run(tmp_path / "a.run").hits.items():
+        longest_first = sorted(texts_by_query[query_id], key=lambda text: (-len(text), text))
+        assert hits == [(md5(text), score) for text, score in zip(longest_first, (3.0, 2.0, 1.0), strict=True)]
+
+
 def test_windows_carry_the_best_to_the_top(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rerankers, "PASSAGES_PER_WINDOW", 4)
     monkeypatch.setattr(rerankers, "WINDOW_STEP", 2)

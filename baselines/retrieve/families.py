@@ -148,7 +148,16 @@ def prepare_search(
         InputError: the errors of :func:`resolve_settings`, or the model cannot be opened.
     """
     if options.endpoint is not None:
-        return _prepare_endpoint_search(model, options, release, set_name, split, top_k, index)
+        return _prepare_endpoint_search(
+            model=model,
+            options=options,
+            release=release,
+            set_name=set_name,
+            split=split,
+            top_k=top_k,
+            index=index,
+            own_queries=own_queries,
+        )
     resolved = resolve_settings(model, options)
     retriever = open_retriever(resolved.settings, work, resolved.kind)
     model_facts = dict(retriever.result_inputs)
@@ -183,7 +192,15 @@ def prepare_search(
 
 
 def _prepare_endpoint_search(
-    model: str, options: ModelOptions, release: Release, set_name: str, split: str, top_k: int, index: Path | None
+    *,
+    model: str,
+    options: ModelOptions,
+    release: Release,
+    set_name: str,
+    split: str,
+    top_k: int,
+    index: Path | None,
+    own_queries: OwnQueries | None,
 ) -> ModelSearch:
     """Open a model behind an endpoint for :func:`prepare_search`."""
     retriever = open_endpoint_encoder(model, options)
@@ -200,7 +217,9 @@ def _prepare_endpoint_search(
     model_record = {"name": model, "commit": "", "family": NO_FAMILY, **retriever.result_inputs}
     model_record["queries"] = retriever.query_facts
     search_record: dict[str, Any] = {"used": describe_endpoint_settings(options)}
-    search_record |= describe_search(release, kind=retriever.kind, set_name=set_name, split=split, top_k=top_k)
+    search_record |= describe_search(
+        release, kind=retriever.kind, set_name=set_name, split=split, top_k=top_k, own_queries=own_queries
+    )
     return ModelSearch(describe_run(model_record, search_record, _ENDPOINT_PACKAGES), retriever, index_folder)
 
 

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from builders.store.runs import Run
 
 # Raise this number if the same call gives another run than before.
-RESULT_VERSION = 2
+RESULT_VERSION = 3
 
 
 @verb(resumes=True)

@@ -77,8 +77,18 @@ class OpenReranker(abc.ABC):
     def score(self, pairs: Sequence[tuple[str, str]], device: str) -> list[float]:
         """Return a finite score of every (query, passage), in the pairs' order. Compare scores only within a query.
 
-        The pairs of a query must be adjacent and in the order of the run.
+        The pairs of a query must be adjacent and in the order of the run. Adjacent queries of the same text count as
+        one query here. :meth:`score_groups` scores them apart.
         """
+
+    def score_groups(self, groups: Sequence[tuple[str, Sequence[str]]], device: str) -> list[list[float]]:
+        """Return the scores of each group's passages, in order. A group is a query and its passages, as texts."""
+        # The pairs of all queries are scored together, so that a batch has pairs of similar lengths.
+        pairs = []
+        for query_text, passage_texts in groups:
+            pairs += [(query_text, passage_text) for passage_text in passage_texts]
+        remaining_scores = iter(self.score(pairs, device))
+        return [list(itertools.islice(remaining_scores, len(passage_texts))) for _, passage_texts in groups]
 
     @property
     def is_remote(self) -> bool:
@@ -223,13 +233,20 @@ class ListwiseReranker(OpenReranker):
 
         The pairs of a query must be adjacent and in the order of the run. ``device`` is not used.
         """
-        # Without ``otherwise``, the error of a missing address would advise an option that `rerank` lacks.
-        endpoint = Endpoint(self.settings.name, otherwise="")
         groups: list[tuple[str, list[str]]] = []
         for query_text, query_pairs in itertools.groupby(pairs, key=lambda pair: pair[0]):
             groups.append((query_text, [passage_text for _, passage_text in query_pairs]))
+        return list(itertools.chain.from_iterable(self.score_groups(groups, device)))
 
-        def sort_group(group: tuple[str, list[str]]) -> tuple[list[int], float]:
+    def score_groups(self, groups: Sequence[tuple[str, Sequence[str]]], device: str) -> list[list[float]]:
+        """Return the scores of each query's passages, from the model's order. ``device`` is not used.
+
+        Each group is sorted by itself, also next to a group of the same query text.
+        """
+        # Without ``otherwise``, the error of a missing address would advise an option that `rerank` lacks.
+        endpoint = Endpoint(self.settings.name, otherwise="")
+
+        def sort_group(group: tuple[str, Sequence[str]]) -> tuple[list[int], float]:
             query_text, passage_texts = group
             start_time = time.perf_counter()
             order = self._sort_passages(endpoint, query_text, passage_texts)
@@ -244,16 +261,16 @@ class ListwiseReranker(OpenReranker):
             report_share(len(orders) / len(groups))
 
         # The first of n passages scores n, and the last scores 1.
-        scores: list[float] = []
+        scores_by_group: list[list[float]] = []
         for group_number in range(len(groups)):
             order = orders[group_number]
             group_scores = [0.0] * len(order)
             for rank, passage_number in enumerate(order):
                 group_scores[passage_number] = float(len(order) - rank)
-            scores += group_scores
-        return scores
+            scores_by_group.append(group_scores)
+        return scores_by_group
 
-    def _sort_passages(self, endpoint: Endpoint, query_text: str, passage_texts: list[str]) -> list[int]:
+    def _sort_passages(self, endpoint: Endpoint, query_text: str, passage_texts: Sequence[str]) -> list[int]:
         """Return the numbers of a query's passages, best first.
 
         The window moves from the end to the beginning. For example, 40 passages need the windows 20-39, 10-29 and 0-19.
@@ -391,18 +408,11 @@ def score_groups(job: PairJob, device: str, query_groups: Sequence[Group]) -> li
     if (rows < 0).any():
         unknown_id = passage_ids[int(rows.argmin())]  # an unknown id has the row -1
         raise InputError(f"{job.corpus}/{job.split} has no {unknown_id!r}; build the release again", path=job.release)
-    # The pairs of all queries are scored together, so that a batch has pairs of similar lengths.
-    query_texts: list[str] = []
+    passage_texts = iter(passages.texts(rows.tolist()))
+    text_groups = []
     for query_text, group_ids in query_groups:
-        query_texts += [query_text] * len(group_ids)
-    pairs = list(zip(query_texts, passages.texts(rows.tolist()), strict=True))
-    scores = job.reranker.score(pairs, device)
-    scores_by_group = []
-    start = 0
-    for _, group_ids in query_groups:
-        scores_by_group.append(scores[start : start + len(group_ids)])
-        start += len(group_ids)
-    return scores_by_group
+        text_groups.append((query_text, list(itertools.islice(passage_texts, len(group_ids)))))
+    return job.reranker.score_groups(text_groups, device)
 
 
 def score_windows(

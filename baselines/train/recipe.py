@@ -269,7 +269,8 @@ class DistilSection(Struct, frozen=True, forbid_unknown_fields=True):
     """Distillation: a dual-encoder learns the scores of a run (``--teacher RUN``) instead of the contrastive loss.
 
     A training row is a query, a positive and ``data.negatives_per_positive`` negatives (``data.rows``). The run has
-    scored all of them. The negatives come from ``--negatives``, or else from the first ``top_k`` passages of the run.
+    scored all of them. The negatives come from ``--negatives``. Otherwise they come from ``--machine-labels``, and then
+    from the first ``top_k`` passages of the run.
 
     - ``loss``: ``kl`` is the Kullback-Leibler divergence of the student's distribution over the row's passages from the
       teacher's distribution. Both are a softmax of scores. ``margin-mse`` is the mean squared difference of the

@@ -209,6 +209,9 @@ class TrainingJob:
             inputs["machine_labels_sha256"] = [cached_sha256(path) for path in self.machine_labels]
         if self.teacher:
             inputs["teacher_sha256"] = cached_sha256(self.teacher)
+        # Earlier versions ignored the labels' negatives here, so their trainings neither resume nor count as finished.
+        if self.machine_labels and self.teacher and not self.negatives:
+            inputs["negatives_from"] = "machine labels"
         return inputs
 
     @functools.cached_property
@@ -221,6 +224,8 @@ class TrainingJob:
         """
         about = self.result_inputs
         options = {"recipe": about["recipe"], "start": about["start"], "device": self.device}
+        if "negatives_from" in about:
+            options["negatives_from"] = about["negatives_from"]
         data_label = "the pairs of questions"
         if self.release is not None:
             data_label = f"the release {self.release.path}"

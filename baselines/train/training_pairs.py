@@ -118,7 +118,8 @@ def read_pairs(
     ``data.leave_out``, the tuning questions are skipped.
 
     ``label_files``: files of a machine's labels, which add positives and questions (:func:`add_machine_labels`).
-    ``teacher``: the run whose scores a distillation learns. Then only passages of the run are used, without random ones
+    ``teacher``: the run whose scores a distillation learns. Then only passages of the run are used, without random
+    passages. Without ``negative_files``, the best passages of the run follow the negatives of the label files
     (:func:`pair_with_scores`).
     """
     data = recipe.data
@@ -148,9 +149,10 @@ def read_pairs(
             read_teacher_scores(teacher, passages, positive_rows),
             query_texts,
             positive_rows,
-            hard_negatives if negative_files else None,
+            hard_negatives,
             recipe,
             teacher,
+            add_best=not negative_files,
         )
         if label_files:
             scored_pairs.counts["machine_positives"] = machine_count
@@ -360,16 +362,18 @@ def pair_with_scores(
     teacher_scores: Mapping[str, dict[int, float]],
     query_texts: Mapping[str, str],
     positive_rows: Mapping[str, list[int]],
-    hard_negatives: Mapping[str, list[int]] | None,
+    hard_negatives: Mapping[str, list[int]],
     recipe: Recipe,
     path: Path,
+    *,
+    add_best: bool,
 ) -> PairRows:
     """Return the pairs whose positive and negatives the teacher has scored, with these scores.
 
-    ``hard_negatives``: the rows of the negatives by query id. None: the first ``distil.top_k`` passages of the run. The
-    recipe's seed shuffles a query's negatives, and its positives take negatives from this list in turn. Pairs with an
-    unscored positive or with too few scored negatives are skipped, with a warning that names the run's ``path``. Raises
-    :class:`InputError` if no pair is left.
+    ``hard_negatives``: the rows of the negatives by query id. ``add_best``: if a query has too few scored negatives,
+    others of the first ``distil.top_k`` passages of the run follow. The recipe's seed shuffles both lists, and the
+    query's positives take negatives from the lists in turn. Pairs with an unscored positive or with too few scored
+    negatives are skipped, with a warning that names the run's ``path``. Raises :class:`InputError` if no pair is left.
     """
     assert recipe.distil is not None
     negatives_each = recipe.data.negatives_per_positive
@@ -381,21 +385,25 @@ def pair_with_scores(
     too_few_count = 0
     for number, (query_id, positives) in enumerate(positive_rows.items()):
         scores = teacher_scores.get(query_id, {})
-        if hard_negatives is None:
-            listed_rows = list(itertools.islice(scores, recipe.distil.top_k))
-        else:
-            listed_rows = list(dict.fromkeys(hard_negatives.get(query_id, [])))
+        listed_rows = dict.fromkeys(hard_negatives.get(query_id, []))
         candidates = [row for row in listed_rows if row in scores and row not in positives]
+        best_rows = []
+        if add_best:
+            for row in itertools.islice(scores, recipe.distil.top_k):
+                if row not in positives and row not in candidates:
+                    best_rows.append(row)
         generator = np.random.default_rng([recipe.train.seed, number])
         shuffled = itertools.cycle(generator.permutation(candidates).tolist())
+        shuffled_best = itertools.cycle(generator.permutation(best_rows).tolist())
         for positive_row in positives:
             if positive_row not in scores:
                 unscored_count += 1
                 continue
-            if len(candidates) < negatives_each:
+            if len(candidates) + len(best_rows) < negatives_each:
                 too_few_count += 1
                 continue
-            negatives = list(itertools.islice(shuffled, negatives_each))
+            negatives = list(itertools.islice(shuffled, min(negatives_each, len(candidates))))
+            negatives += itertools.islice(shuffled_best, negatives_each - len(negatives))
             pair_queries.append(number)
             pair_positives.append(positive_row)
             pair_negatives.append(negatives)

@@ -126,9 +126,13 @@ def read_pairs(
 ) -> Iterator[Translation]:
     """Yield the rows of translation tables. A table without a header has two columns: id or Chinese text, and English.
 
-    ``query_texts`` maps the release's query ids to texts. Values that are not among these ids are Chinese texts. Raises
-    :class:`InputError` for a table with other columns, and a row whose id and Chinese text are of different queries.
+    ``query_texts`` maps the release's query ids to texts. Values that are not among these ids are Chinese texts. If
+    several queries have this text, the row belongs to the first. Raises :class:`InputError` for a table with other
+    columns, and a row whose id and Chinese text are of different queries.
     """
+    ids_by_text: dict[str, str] = {}
+    for query_id, query_text in query_texts.items():
+        ids_by_text.setdefault(query_text, query_id)
     for source in table_sources:
         table = open_table(source, encoding, spreadsheet=True)
         roles: dict[str, str] = {}  # key, zh or english -> name of the column, or "" without such a column
@@ -152,21 +156,22 @@ def read_pairs(
             )
         for line, row in rows:
             fields = dict(zip(column_names, row, strict=True))
-            yield _translation_of_row(fields, roles, query_texts, source, line)
+            yield _translation_of_row(fields, roles, query_texts, ids_by_text, source, line)
 
 
 def _translation_of_row(
     fields: Mapping[str, str],
     roles: Mapping[str, str],
     query_texts: Mapping[str, str],
+    ids_by_text: Mapping[str, str],
     source: Source,
     line: int,
 ) -> Translation:
     """Return a row of a table as a :class:`Translation`, with the id of its Chinese query.
 
     ``fields`` maps columns to values, and ``roles`` maps key, zh and english to columns, or to "" for no column.
-    ``query_texts`` maps the release's query ids to texts. Raises :class:`InputError` if id and Chinese text are of
-    different queries.
+    ``query_texts`` maps the release's query ids to texts, and ``ids_by_text`` the texts to ids. Raises
+    :class:`InputError` if id and Chinese text are of different queries.
     """
     key = fields.get(roles["key"], "")
     chinese = fields.get(roles["zh"], "")
@@ -178,15 +183,28 @@ def _translation_of_row(
     is_same_query = key == text_id(chinese) or query_texts.get(key) == chinese
     if key and chinese and not is_same_query:
         # If neither is a query of the release, the row is skipped later.
-        is_of_release = key in query_texts or text_id(chinese) in query_texts
-        if is_of_release:
-            expected = f"has the id {key!r} for {chinese!r}; expected {text_id(chinese)}"
+        expected_id = _find_query(chinese, query_texts, ids_by_text)
+        if key in query_texts or expected_id:
+            expected = f"has the id {key!r} for {chinese!r}; expected {expected_id or text_id(chinese)}"
             raise InputError(expected, path=source.shown, line=line)
-    # A value that is no id of the release is a Chinese text.
-    zh_id = key if key in query_texts else text_id(key)
+    # A value that is no id of the release is a Chinese text, or the MD5 of the row's Chinese text.
+    if key in query_texts:
+        zh_id = key
+    else:
+        found_id = _find_query(key, query_texts, ids_by_text) or _find_query(chinese, query_texts, ids_by_text)
+        zh_id = found_id or text_id(key)
     machine_text = fields.get("machine_translation", "").strip()
     by_machine = machine_text != "" and english == machine_text
     return Translation(zh_id, english, fields.get("package", ""), by_machine, source, line)
+
+
+def _find_query(chinese: str, query_texts: Mapping[str, str], ids_by_text: Mapping[str, str]) -> str:
+    """Return the id of the release's query with a Chinese text, or "" if the release has no such query."""
+    md5_id = text_id(chinese)
+    if md5_id in query_texts:
+        return md5_id
+    # Official archives may have ids that are no MD5 of the text.
+    return ids_by_text.get(chinese, "")
 
 
 def english_queries(

@@ -268,6 +268,9 @@ def write_nano(
 
     Every query has a positive. The passages are all judged passages of the queries, then the best hits of the runs for
     the queries, then random passages. If the release has fewer queries or passages, all are used.
+
+    Raises :class:`InputError` if the release has no labels of ``split`` or lacks a judged passage, or if a run has none
+    of the drawn queries or an unknown passage.
     """
     release.shards("qrels", split)  # raises InputError for a split without labels
     answerable: dict[str, dict[str, int]] = {}  # queries with a positive
@@ -278,15 +281,19 @@ def write_nano(
     # The draw has no order. The queries stay in the order of the qrels.
     judged = {query_id: relevance for query_id, relevance in answerable.items() if query_id in nano_queries}
 
-    level_by_id = _best_ranks(hard_runs, nano_queries)
+    run_levels = _best_ranks(hard_runs, nano_queries)
+    judged_levels: dict[str, int] = {}
     for relevance in judged.values():
-        level_by_id |= dict.fromkeys(relevance, 0)  # judged passages come first
-    judged_count = sum(level == 0 for level in level_by_id.values())
+        judged_levels |= dict.fromkeys(relevance, 0)
     passage_ids = _read_passage_ids(release)
     passage_lots = _draw_lots(passage_ids, seed)
-    levels = _levels(passage_ids, level_by_id, _name_runs(hard_runs))
+    # The error of an unknown passage names the release or the runs, so each has its own levels.
+    levels_by_judgment = _levels(passage_ids, judged_levels, str(release.path))
+    levels_by_run = _levels(passage_ids, run_levels, _name_runs(hard_runs))
+    # Judged passages come first, also if a run ranks them.
+    levels = np.minimum(levels_by_judgment, levels_by_run)
     # All judged passages are kept, even if they are more than the usual number.
-    passage_count = max(NANO_PASSAGES, judged_count)
+    passage_count = max(NANO_PASSAGES, len(judged_levels))
     # Sorted rows keep the order of the corpus.
     nano_rows = np.sort(np.lexsort((passage_lots, levels))[:passage_count])
 

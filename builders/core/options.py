@@ -1,7 +1,7 @@
 """Options: the parameters of verbs, read from their annotations, and the checks of values.
 
 An option's type, range and choices stand in the annotation of a parameter, for example
-``top_k: Annotated[int, Between(low=1), Shown("K")] = 50``.
+``top_k: Annotated[int, Between(low=1), Placeholder("K")] = 50``.
 """
 
 import collections.abc
@@ -28,7 +28,7 @@ _LONGEST_PATH = 4_095
 _LONGEST_NAME = 255
 
 
-# Markers: what an annotation says besides its type, as Annotated[int, Between(low=1), Shown("K")].
+# Markers: what an annotation says besides its type, as Annotated[int, Between(low=1), Placeholder("K")].
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ _WAIT_MESSAGE_SECONDS = 30.0  # without any worker, until a warning
 _CLOSE_SECONDS = 5.0  # for each thread at the end
 _LAST_NUMBER = sys.maxsize  # number of the entry that ends a thread; behind all tasks
 # Variables that name the caches of models and texts. A worker gets the values of this process.
-_CACHE_VARIABLES = ("XDG_CACHE_HOME", "HF_HOME", "HF_ENDPOINT", "HF_HUB_OFFLINE")
+_CACHE_VARIABLES = ("DUREADER_RETRIEVAL_CACHE", "XDG_CACHE_HOME", "HF_HOME", "HF_ENDPOINT", "HF_HUB_OFFLINE")
 _PROBE_PREFIX = ".shared-"
 
 

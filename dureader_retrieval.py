@@ -987,23 +987,33 @@ def _fetch(url: str) -> tuple[str, str]:
 def _accept_download(url: str, local_files: _LocalFiles, download_path: str) -> str:
     """Verify a downloaded file, record its SHA-256, rename it to the archive's name, and return the SHA-256.
 
-    A file that is not the archive is deleted.
+    A download that is not the archive is deleted. A file stays if it cannot be read, or if somebody may have copied it
+    into the folder of downloads.
     """
+    # Only this program writes the part. A file with the archive's name and without a note may be a user's only copy.
+    is_own_download = download_path == local_files.part
+    file_name = url if is_own_download else download_path
+    remedy = "the file was deleted" if is_own_download else "delete this file to download the archive"
     note = _read_download_note(local_files.note)
     pinned_sha256 = None  # the SHA-256 of an earlier download, if nobody has published a SHA-256
     if not ARCHIVE["sha256"]:
         pinned_sha256 = note.get("sha256")
     try:
         with _open(download_path, "rb") as file:
-            sha256 = _verify_checksums(file, url, local_files, pinned_sha256)
+            sha256 = _verify_checksums(file, file_name, local_files, pinned_sha256)
             file.seek(0)
-            _verify_archive(file, url)
-    except ReleaseError:
-        os.unlink(download_path)
-        raise
+            _verify_archive(file, file_name)
+    except ReleaseError as error:
+        if is_own_download:
+            os.unlink(download_path)
+        raise ReleaseError(f"{error}; {remedy}") from error
     except _DAMAGE_ERRORS as error:
-        os.unlink(download_path)
-        raise ReleaseError(f"{url}: the download is not a complete tar.gz ({error}); the file was deleted") from error
+        # The system numbers its errors. gzip's errors for damaged content are OSErrors without a number.
+        if isinstance(error, OSError) and error.errno is not None:
+            raise ReleaseError(f"{download_path}: cannot be read ({error.strerror}); make the file readable") from error
+        if is_own_download:
+            os.unlink(download_path)
+        raise ReleaseError(f"{file_name}: is not a complete tar.gz ({error}); {remedy}") from error
     if not ARCHIVE["sha256"] and not pinned_sha256:
         explanation = f"nobody published a checksum; recorded in {local_files.note} to verify later downloads"
         print(f"{url}: SHA-256 {sha256} ({explanation})", file=sys.stderr, flush=True)
@@ -1012,8 +1022,11 @@ def _accept_download(url: str, local_files: _LocalFiles, download_path: str) -> 
     return sha256
 
 
-def _verify_checksums(file: Any, url: str, local_files: _LocalFiles, pinned_sha256: str | None) -> str:
-    """Return the SHA-256 of a downloaded file. Raise :class:`ReleaseError` if a checksum differs from the expected."""
+def _verify_checksums(file: Any, file_name: str, local_files: _LocalFiles, pinned_sha256: str | None) -> str:
+    """Return the SHA-256 of a downloaded file. Raise :class:`ReleaseError` if a checksum differs from the expected.
+
+    ``file_name`` is the path or URL that begins the error.
+    """
     sha256_digest = hashlib.sha256()
     md5_digest = hashlib.md5(usedforsecurity=False)
     for block in _read_blocks(file):
@@ -1030,19 +1043,22 @@ def _verify_checksums(file: Any, url: str, local_files: _LocalFiles, pinned_sha2
         earlier = f"that of an earlier download (to accept the new, delete {local_files.note})"
         problem = f"has the SHA-256 {sha256}, expected {pinned_sha256}, {earlier}"
     if problem:
-        raise ReleaseError(f"{url}: {problem}; the file was deleted")
+        raise ReleaseError(f"{file_name}: {problem}")
     return sha256
 
 
-def _verify_archive(file: Any, url: str) -> None:
-    """Raise :class:`ReleaseError`, or one of ``_DAMAGE_ERRORS``, for a tar.gz that is damaged or unsafe to unpack."""
+def _verify_archive(file: Any, file_name: str) -> None:
+    """Raise :class:`ReleaseError`, or one of ``_DAMAGE_ERRORS``, for a tar.gz that is damaged or unsafe to unpack.
+
+    ``file_name`` is the path or URL that begins the error.
+    """
     with _GuardedGzipFile(fileobj=file) as content, tarfile.open(fileobj=content, mode="r:") as tar:
-        for _ in _safe_members(tar, url):
+        for _ in _safe_members(tar, file_name):
             pass
         # Read the rest, because gzip verifies its own checksum at the end.
         for _ in _read_blocks(content):
             if content.tell() > _LARGEST_CONTENT_BYTES:
-                raise ReleaseError(f"{url}: unpacks to over {_LARGEST_CONTENT_BYTES} bytes; the file was deleted")
+                raise ReleaseError(f"{file_name}: unpacks to over {_LARGEST_CONTENT_BYTES} bytes")
 
 
 def _remove_file(path: str) -> None:

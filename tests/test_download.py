@@ -1,5 +1,6 @@
 """The published archive: downloaded once, resumed, held to its checksum, refused where harmful, read row by row."""
 
+import errno
 import gzip
 import hashlib
 import io
@@ -331,6 +332,44 @@ def test_what_harms_is_deleted(
     assert stored_kinds(downloads) <= {".json"}
     for checksum_file in downloads.glob("*.json"):
         assert "sha256" not in checksum_file.read_text()
+
+
+@pytest.mark.parametrize("content", [archive()[:-20], archive_with("/etc/dev.json")], ids=["incomplete", "harmful"])
+def test_a_damaged_archive_that_a_user_copied_stays(
+    load: Load, server: ArchiveServer, downloads: Path, content: bytes
+) -> None:
+    archive_path = Path(dureader_retrieval._local_files(dureader_retrieval._archive_url()).archive)
+    downloads.mkdir()
+    archive_path.write_bytes(content)
+    message = load_error(load)
+    assert message.startswith(f"{archive_path}: ")
+    assert message.endswith("; delete this file to download the archive")
+    assert archive_path.read_bytes() == content
+    archive_path.unlink()
+    assert list(load("dev", "dev")) == rows_of_archive()["dev", "dev"]
+
+
+@pytest.mark.parametrize("suffix", ["", ".part"], ids=["copied archive", "own download"])
+def test_an_archive_that_cannot_be_read_stays(
+    load: Load, server: ArchiveServer, downloads: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    load("dev")
+    (archive_path,) = downloads.glob("*.gz")
+    refused_path = archive_path.rename(f"{archive_path}{suffix}")
+    if not suffix:  # an archive without a note is verified
+        Path(f"{archive_path}.json").unlink()
+
+    def open_readable(path: Any, *args: Any, **options: Any) -> Any:
+        if path == str(refused_path):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return open(path, *args, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(dureader_retrieval, "_open", open_readable)
+        message = load_error(load, "corpus")
+    assert message == f"{refused_path}: cannot be read (Permission denied); make the file readable"
+    assert list(load("corpus", "corpus")) == rows_of_archive()["corpus", "corpus"]
+    assert server.requests == [0]
 
 
 def test_what_follows_has_a_limit_too(load: Load, server: ArchiveServer, monkeypatch: pytest.MonkeyPatch) -> None:

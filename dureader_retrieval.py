@@ -716,7 +716,7 @@ def _read_manifest(folder: str, config_name: str) -> dict[str, list[Shard]]:
     """Return the shards of a config by split, in the declared order of the splits. Splits without rows are left out.
 
     ``queries`` also gets its split with all queries. Raises FileNotFoundError without a manifest, and
-    :class:`ReleaseError` for a wrong manifest, or if no split of the config has rows.
+    :class:`ReleaseError` for an unreadable or wrong manifest, or if no split of the config has rows.
     """
     manifest_path = f"{folder}/manifest.json"
     try:
@@ -725,9 +725,12 @@ def _read_manifest(folder: str, config_name: str) -> dict[str, list[Shard]]:
             raise ReleaseError(f"{manifest_path}: expected a regular file of at most {_LARGEST_MANIFEST_BYTES} bytes")
         with pa.OSFile(manifest_path) as file:
             content = file.read()
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         state = "has no manifest.json" if os.access(folder, os.F_OK) else "does not exist"
         raise FileNotFoundError(f"{folder}: not a release directory (it {state}); {_RELEASE_ADVICE}") from None
+    except OSError as error:
+        read_problem = error.strerror or error
+        raise ReleaseError(f"{manifest_path}: cannot be read ({read_problem}); make the file readable") from error
     try:
         all_shards = _list_shards(folder, json.loads(content))
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:

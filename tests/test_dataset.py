@@ -210,6 +210,16 @@ def test_a_wrong_data_dir_says_how_to_make_one(tmp_path: Path, load: Load) -> No
         assert "\n" not in message
 
 
+def test_a_manifest_that_cannot_be_read_says_why(release: Path, load: Load) -> None:
+    manifest_path = release / "manifest.json"
+    manifest_path.unlink()
+    manifest_path.symlink_to(manifest_path)
+    with pytest.raises(ValueError) as error:
+        load("dev", data_dir=str(release))
+    reason = "Too many levels of symbolic links"
+    assert str(error.value) == f"{manifest_path}: cannot be read ({reason}); make the file readable"
+
+
 def test_an_unknown_or_missing_config_says_what_there_is(tmp_path: Path, load: Load) -> None:
     rows = tables()
     del rows["test", "test"], rows["train", "train"]

@@ -149,6 +149,10 @@ def test_fuse_is_the_verb(release: Path, tmp_path: Path) -> None:
     [
         ({1: {}}, "expected ids that are texts, found 1"),
         ({QUERY: {7: 1.0}}, "expected ids that are texts, found 7"),
+        ({QUERY: {"p\ud800": 1.0}}, r"expected ids without surrogates, found 'p\\ud800'"),
+        ({QUERY: ["p\ud800"]}, r"expected ids without surrogates, found 'p\\ud800'"),
+        ({"q\ud800": {"p": 1.0}}, r"expected ids without surrogates, found 'q\\ud800'"),
+        ({QUERY: ["p", ""]}, "expected ids that are texts, found ''"),
         ({QUERY: {"p": "1.0"}}, "passage 'p': expected a finite number as the score, found '1.0'"),
         ({QUERY: {"p": None}}, "expected a finite number as the score, found None"),
         ({QUERY: {"p": True}}, "expected a finite number as the score, found True"),

@@ -536,6 +536,15 @@ def expect_id(text: str, file_path: Path, line_number: int | None = None) -> str
     return text
 
 
+def is_unicode(text: str) -> bool:
+    """True if a text can be written as UTF-8. Python's texts may have half of a surrogate pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def parse_integer(field: bytes, column_name: str, file_path: Path, line_number: int) -> int:
     """Parse ``field``, the bytes of a column, as a whole number of at most ``_MOST_DIGITS`` characters.
 

@@ -16,7 +16,7 @@ import msgspec
 
 from builders.core.errors import InputError, log, shown_value
 from builders.core.file_formats import describe_encoding
-from builders.core.files import first_character, id_of, raw_lines
+from builders.core.files import first_character, id_of, is_unicode, raw_lines
 from builders.core.finished_outputs import VerbInput
 from builders.core.folders import key_of
 from builders.core.typed import unique_json_of
@@ -147,22 +147,13 @@ def _decode(content: bytes, path: Path, line_number: int) -> str:
         raise InputError(describe_encoding(content), path=path, line=line_number) from None
 
 
-def _is_unicode(text: str) -> bool:
-    """True if a text can be written as UTF-8. Python's texts may have half of a surrogate pair."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def _add_query(texts: dict[str, str], query_id: str, text: str, path: Path | str, line_number: int | None) -> None:
     """Add a query to ``texts``. Raise :class:`InputError` for an id or a text that cannot be searched.
 
     ``path`` and ``line_number`` name the place in the error. Queries from Python have no line.
     """
     problem = ""
-    if not _is_unicode(query_id) or not _is_unicode(text):
+    if not is_unicode(query_id) or not is_unicode(text):
         problem = f"query {shown_value(query_id)}: expected texts without surrogates"
     elif query_id.split() != [query_id] or "\0" in query_id:
         problem = f"expected an id without white space, found {shown_value(query_id)}"

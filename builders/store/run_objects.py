@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from builders.core.errors import InputError, shown_value
+from builders.core.files import is_unicode
 from builders.store.run_formats import PASSAGE_COLUMNS, QUERY_COLUMNS
 from builders.store.runs import Hit, Run, warn_of_contradictions
 
@@ -68,7 +69,7 @@ def _convert_hits(hits: Any, query_id: str, run_name: str) -> list[Hit]:
     if not isinstance(hits, list | tuple):
         raise InputError(f"query {query_id!r}: {_EXPECTED}, found {type(hits).__name__}", path=run_name)
     if all(isinstance(hit, str) for hit in hits):
-        return [(passage_id, 1 / rank) for rank, passage_id in enumerate(hits, start=1)]
+        return [(_check_id(passage_id, run_name), 1 / rank) for rank, passage_id in enumerate(hits, start=1)]
     # A list of texts is handled above, so a mixed list is an error.
     for hit in hits:
         if not (isinstance(hit, list | tuple) and len(hit) == 2):
@@ -100,6 +101,8 @@ def _check_id(value: Any, run_name: str) -> str:
     """Return an id as Python's text. Raise :class:`InputError` if it cannot be an id."""
     if not isinstance(value, str) or not value or "\0" in value:
         raise InputError(f"expected ids that are texts, found {shown_value(value)}", path=run_name)
+    if not is_unicode(value):
+        raise InputError(f"expected ids without surrogates, found {shown_value(value)}", path=run_name)
     return str(value)  # NumPy's texts become Python's
 
 

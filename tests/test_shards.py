@@ -22,6 +22,7 @@ from builders.store.loader_tables import VERSION_LINES, generate_tables, replace
 from builders.store.manifest import write_manifest
 from builders.store.reader import Release, open_release
 from builders.store.runs import write_run
+from builders.store.shards import wrong_values
 
 SHARD = "corpus/corpus-00001-of-00003.parquet"
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -137,6 +138,21 @@ def test_texts_may_hold_null_characters_and_a_shard_more_columns(tmp_path: Path)
     columns = CORPUS | {"text": pa.array(["c\0", ""]), "more": pa.array([None, 1])}
     release = open_release(release_of(tmp_path / "release", pa.table(columns)))
     assert release.table("corpus", "corpus", ["text"])["text"].to_pylist() == ["c\0", ""]
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("_id", "q\0"),
+        ("zh_id", "q\0"),
+        ("original-id", "q\0"),
+        ("original_id", "q\0"),
+        ("answer_passages", [["p", "p\0"]]),
+    ],
+)
+def test_ids_hold_no_null_characters(column: str, value: Any) -> None:
+    batch = pa.RecordBatch.from_pylist([{column: value}])
+    assert wrong_values(batch) == f"column {column}: expected ids without null characters"
 
 
 def test_a_release_with_a_shard_of_no_config_is_not_added_to(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from baselines.look.shown_answers import PageSearcher
 from baselines.measure.qrels import read_queries
 from builders.core.errors import InputError
 from builders.core.word_tokens import word_tokens
+from builders.store.logged_runs import read_search_log
 from builders.store.reader import open_release
 from builders.store.runs import write_run
 from builders.store.search_log import SearchLog
@@ -133,6 +134,19 @@ def test_the_log_is_the_run_of_the_first_searches(
     (tmp_path / "qrels").write_text("a 0 b 1\n")
     refused = run("baselines", "evaluate", "--qrels", tmp_path / "qrels", log_path, code=1)
     assert "add --release" in refused.stderr
+
+
+def test_rising_scores_of_a_log_are_sorted_and_an_empty_search_is_no_ranking(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log_path = tmp_path / "log.jsonl"
+    search_log = SearchLog(log_path)
+    for text, hits in (("问", {"a": 0.5, "b": 2.5, "c": 0.5}), ("答", {}), ("答", {"a": 1.0})):
+        search_log.append("search", {"query": text, "passage_ids": list(hits), "scores": list(hits.values())})
+    run_of_log = read_search_log(log_path, {"dev": [("q1", "问"), ("q2", "答")]}, "dev")
+    # The later search of the second question is repeated.
+    assert run_of_log.hits == {"q1": [("b", 2.5), ("a", 0.5), ("c", 0.5)]}
+    assert f"{log_path}: the ranks of 1 of 1 queries contradict their scores" in caplog.text
 
 
 def test_threads_write_whole_lines(logged: tuple[AgentTools, Path]) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from builders.core.errors import InputError, log
 from builders.core.files import expect_id
 from builders.core.typed import json_lines
-from builders.store.runs import Hit, Run
+from builders.store.runs import Hit, Run, sort_contradictions, without_empty
 from builders.store.search_log import LoggedCall, one_line
 
 _REMEDY = "expected a log of `show --serve --log`"
@@ -17,7 +17,8 @@ def read_search_log(path: Path, question_splits: Mapping[str, Sequence[tuple[str
 
     Blanks at the ends of a text, and runs of blanks, make no difference. A logged message counts the other searches:
     repeated questions, questions of other splits, and texts that are no questions. Calls that are no searches, and
-    searches that failed, are skipped.
+    searches that failed, are skipped. A question whose first search found nothing has no hits, so the run lacks it.
+    Hits that are not in the order of their scores are sorted, with a warning, as :func:`.runs.read_run` does.
 
     Args:
         path: the log.
@@ -60,7 +61,7 @@ def read_search_log(path: Path, question_splits: Mapping[str, Sequence[tuple[str
         ", ".join(sorted(systems)) or "no system",
         ", ".join(count_texts),
     )
-    return Run(path, dict(hits_by_query))
+    return Run(path, sort_contradictions(path, without_empty(hits_by_query)))
 
 
 def _read_search(call: LoggedCall, path: Path, line_number: int) -> tuple[str, list[Hit]]:

@@ -118,7 +118,7 @@ class Run:
         Queries without hits are dropped, because a TREC file has no line for them. Hits that are not in the order of
         their scores are sorted, with a warning, as :func:`read_run` does.
         """
-        run = Run(run_name, _sort_contradictions(run_name, without_empty(hits_by_query)))
+        run = Run(run_name, sort_contradictions(run_name, without_empty(hits_by_query)))
         run.is_in_memory = True
         run.manifest = manifest
         return run
@@ -178,7 +178,7 @@ class Run:
         return pd.DataFrame(rows, columns=["query_id", "passage_id", "rank", "score"])
 
 
-def _sort_contradictions(run_name: str, hits_by_query: Mapping[str, Sequence[Hit]]) -> dict[str, Sequence[Hit]]:
+def sort_contradictions(run_name: Path | str, hits_by_query: Mapping[str, Sequence[Hit]]) -> dict[str, Sequence[Hit]]:
     """Return hits in the order of their scores. Equal scores keep their order. Warn about queries in another order."""
     sorted_hits: dict[str, Sequence[Hit]] = {}
     contradicted_ids = []

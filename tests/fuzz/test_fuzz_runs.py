@@ -85,10 +85,13 @@ def read_log(folder: Path) -> Any:
 
 
 def are_searches_of_file(hits_by_query: dict[str, Any], _: Any, folder: Path) -> bool:
-    """Accept hits that a line of the file has."""
+    """Accept hits that a line of the file has, sorted by score."""
     searches = [row for row in json_rows(folder / "log.jsonl") if isinstance(row, dict) and row.get("passage_ids")]
-    pairs = [list(zip(row["passage_ids"], row["scores"], strict=False)) for row in searches]
-    return all(hits in pairs for hits in hits_by_query.values())
+    sorted_pairs = []
+    for row in searches:
+        pairs = zip(row["passage_ids"], row["scores"], strict=False)
+        sorted_pairs.append(sorted(pairs, key=lambda pair: -pair[1]))
+    return all(hits in sorted_pairs for hits in hits_by_query.values())
 
 
 def write_run_with_tabs(folder: Path) -> None:

@@ -55,9 +55,11 @@ def describe_type(option: Option) -> str:
 def describe_default(option: Option) -> Any:
     """Return the default as text, a list of texts for several values, or None.
 
-    None stands for no default, and for the defaults False, 0 (which equals False) and "".
+    None stands for no default, and for the defaults False, () and "".
     """
-    if option.default in (None, (), False, "", inspect.Parameter.empty):
+    # By identity, because 0 equals False.
+    is_absent = option.default is None or option.default is False or option.default is inspect.Parameter.empty
+    if is_absent or option.default in ((), ""):
         return None
     if isinstance(option.default, tuple):
         return [str(value) for value in option.default]

@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_lines import Described, describe_verbs
+from command_lines import Described, describe_default, describe_verbs
+
+from builders.core.options import Option
 
 GOLDEN: dict[str, Described] = json.loads(Path(__file__).with_name("command_lines.json").read_text("utf-8"))
 OPTIONS = describe_verbs()
@@ -27,3 +29,12 @@ def test_a_verb_has_the_options_that_it_had(command: str) -> None:
         choices = options["--format"].pop("choices")
         assert set(choices) >= set(expected_choices)
     assert options == expected_options
+
+
+@pytest.mark.parametrize(
+    ("default", "description"),
+    [(0, "0"), (0.0, "0.0"), (1, "1"), (True, "True"), (False, None), (None, None), ("", None), ((), None)],
+)
+def test_a_default_of_zero_is_not_the_absence_of_a_default(default: Any, description: str | None) -> None:
+    option = Option("seed", value_type=int, default=default, optional=True, is_list=False, markers=())
+    assert describe_default(option) == description

@@ -23,7 +23,7 @@ from builders.check.check_release import check_release
 from builders.check.findings import LONGEST_PASSAGE, TESTS
 from builders.check.release_report import CheckedRelease, run_check
 from builders.store.reader import open_release
-from builders.store.table3 import LENGTH_EDGES, POSITIVES_EDGES, LengthCounter
+from builders.store.table3 import LENGTH_EDGES, POSITIVES_EDGES, LengthCounter, table3_text
 
 # The number of faults by test and by config and split.
 Faults = dict[str, dict[str, int]]
@@ -312,6 +312,18 @@ def test_the_command_prints_ours_beside_the_papers(whole_copy: Path, tmp_path: P
     printed = json.loads(result.stdout)
     assert printed["release"] == json.loads((tmp_path / "figures" / "stats.json").read_text(encoding="utf-8"))
     assert printed["paper"]["table3"]["cmedqa"]["queries"] == 3999
+
+
+@pytest.mark.parametrize(
+    ("lengths", "line"),
+    [
+        ([], "corpus: 0 passages; characters: mean -, median -, - to -"),
+        ([3, 4], "corpus: 2 passages; characters: mean 3.50, median 3, 3 to 4"),
+    ],
+)
+def test_table_3_ends_with_the_lengths_of_the_passages(lengths: list[int], line: str) -> None:
+    summary = LengthCounter(np.array(lengths, np.int64)).summary()
+    assert table3_text({"table3": {}, "collections": {"corpus": summary}}).splitlines()[-1] == line
 
 
 LENGTHS = st.lists(st.integers(0, 6000), min_size=1, max_size=60)

@@ -8,7 +8,7 @@ from builders.store.judgments import Judgments
 from builders.store.layout import SPLITS
 from builders.store.published import published_figures
 from builders.store.stored_answers import answers_text
-from builders.store.table3 import TABLE3_ROWS, format_figure
+from builders.store.table3 import TABLE3_ROWS, format_figure, format_lengths
 
 
 def side_by_side(release_stats: dict[str, Any]) -> str:
@@ -65,13 +65,7 @@ def _english_line(split: str, figures: dict[str, Any], paper_figures: dict[str, 
 
 def _collection_lines(config: str, lengths: dict[str, Any], paper_lengths: dict[str, Any] | None) -> list[str]:
     """Return the lengths of a collection's passages, and below them the paper's, if the paper has the collection."""
-    passage_count = format_figure(lengths["passages"])
-    mean = format_figure(lengths["mean_chars"])
-    median = format_figure(lengths["median_chars"])
-    shortest = format_figure(lengths["min_chars"])
-    longest = format_figure(lengths["max_chars"])
-    figures = f"mean {mean}, median {median}, {shortest} to {longest}"
-    lines = [f"{config}: {passage_count} passages; characters: {figures}"]
+    lines = [format_lengths(config, lengths)]
     if not paper_lengths:
         return lines
     paper_count = format_figure(paper_lengths["passages"])

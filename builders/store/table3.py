@@ -132,11 +132,22 @@ def table3_text(stats: dict[str, Any]) -> str:
         rows.append([title, *figures])
     lines = align_rows(rows, widths=(24, 12))
     for name, lengths in stats["collections"].items():
-        lines.append(
-            f"{name}: {lengths['passages']:,} passages; characters: mean {lengths['mean_chars']:.2f},"
-            f" median {lengths['median_chars']}, {lengths['min_chars']} to {lengths['max_chars']}"
-        )
+        lines.append(format_lengths(name, lengths))
     return "\n".join(lines)
+
+
+def format_lengths(config: str, lengths: dict[str, Any]) -> str:
+    """Return the lengths of a collection's passages as a line. ``lengths`` has the keys ``LENGTH_KEYS``.
+
+    Figures are None for a collection without passages.
+    """
+    passage_count = format_figure(lengths["passages"])
+    mean = format_figure(lengths["mean_chars"])
+    median = format_figure(lengths["median_chars"])
+    shortest = format_figure(lengths["min_chars"])
+    longest = format_figure(lengths["max_chars"])
+    figures = f"mean {mean}, median {median}, {shortest} to {longest}"
+    return f"{config}: {passage_count} passages; characters: {figures}"
 
 
 def format_figure(value: float | None) -> str:

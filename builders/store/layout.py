@@ -97,7 +97,6 @@ class Set:
 
     Attributes:
         corpus, queries, qrels: the configs of the passages, queries and judgments.
-        verb: the command that makes the set.
         joined: the config of the joined rows by split; empty if the set has no joined rows.
         table3: column of the paper's Table 3 (its name in ``stats.json``) -> split that the column describes.
         translated: True if the queries are English translations of the main set's queries.
@@ -110,7 +109,6 @@ class Set:
     corpus: str
     queries: str
     qrels: str
-    verb: str
     joined: Mapping[str, str] = field(default_factory=dict)
     table3: Mapping[str, str] = field(default_factory=dict)
     translated: bool = False
@@ -132,7 +130,6 @@ def _out_of_domain(set_name: str, terms: str, source: str) -> Set:
         corpus=f"{set_name}-corpus",
         queries=f"{set_name}-queries",
         qrels=f"{set_name}-qrels",
-        verb=f"add {set_name}",
         table3={set_name: "test"},
         terms=terms,
         own_terms=True,
@@ -151,7 +148,6 @@ def _stress_set(kind: str) -> Set:
         corpus="corpus",
         queries=f"{STRESS}{kind}-queries",
         qrels="qrels",
-        verb="add stress",
         original_column="original_id",
         origin=f"make it by `python -m builders add stress --kind {kind} --release DIR --out DIR`",
     )
@@ -163,7 +159,6 @@ SETS = {
         corpus="corpus",
         queries="queries",
         qrels="qrels",
-        verb="release",
         joined={split: split for split in SPLITS},
         table3={split: split for split in SPLITS},
     ),
@@ -182,7 +177,6 @@ SETS = {
         corpus="corpus",
         queries="crosslingual-queries",
         qrels="qrels",
-        verb="add crosslingual",
         joined=dict.fromkeys(SPLITS, "crosslingual"),
         translated=True,
         original_column="zh_id",
@@ -357,7 +351,7 @@ def set_of(set_name: str) -> Set:
     if set_name in SETS:
         return SETS[set_name]
     if set_name.startswith(DRAWN) and is_config(set_name):
-        return replace(SETS["main"], qrels=set_name, verb="add", joined={}, table3={})
+        return replace(SETS["main"], qrels=set_name, joined={}, table3={})
     raise ValueError(f"{set_name!r} is no set")
 
 

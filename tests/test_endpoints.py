@@ -437,6 +437,20 @@ def test_damaged_answers_are_requested_again(tmp_path: Path) -> None:
     assert AnswerStore(path, value_bytes=4).read(keys) == {}
 
 
+@pytest.mark.parametrize("column", ["requests", "tokens", "seconds"])
+@pytest.mark.parametrize("damage", [None, "text", b"1", -1.0, float("inf")])
+def test_an_answer_with_damaged_costs_is_requested_again(tmp_path: Path, column: str, damage: Any) -> None:
+    path = tmp_path / "answers.sqlite"
+    store = AnswerStore(path, value_bytes=4)
+    keys = [text_key("a"), text_key("b")]
+    store.write(keys, [b"1234", b"5678"], tokens=6, seconds=3.0)
+    with sqlite3.connect(path) as connection:
+        connection.execute(f"UPDATE answers SET {column} = ? WHERE key = ?", (damage, keys[0]))
+    # A service may count no tokens.
+    is_allowed = column == "tokens" and damage is None
+    assert store.read(keys).keys() == set(keys if is_allowed else keys[1:])
+
+
 def test_evaluate_takes_an_endpoint(release: Path) -> None:
     with EmbeddingServer() as server:
         assert evaluate("counter", release, endpoint=server.url)["MRR@10"] > 0

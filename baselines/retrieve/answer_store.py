@@ -7,6 +7,7 @@ are written in one transaction. A damaged row counts as none, and a damaged file
 
 import contextlib
 import hashlib
+import math
 import sqlite3
 import threading
 import zlib
@@ -87,7 +88,8 @@ class AnswerStore:
                 with self._lock:
                     rows = self._connection.execute(f"SELECT * FROM answers WHERE key IN ({marks})", part).fetchall()
                 for key, value, checksum, requests, tokens, seconds in rows:
-                    if self._is_intact(value, checksum):
+                    has_costs = _is_cost(requests) and _is_cost(seconds) and (tokens is None or _is_cost(tokens))
+                    if has_costs and self._is_intact(value, checksum):
                         answers[key] = StoredAnswer(value, requests, tokens, seconds)
         except sqlite3.OperationalError as error:
             raise Unfinished(f"cannot be read ({error})", path=self._path) from None
@@ -142,6 +144,11 @@ class AnswerStore:
             for suffix in ("", "-journal"):
                 Path(f"{self._path}{suffix}").unlink(missing_ok=True)
             self._connection = self._open()
+
+
+def _is_cost(value: object) -> bool:
+    """True if a value of the table is a finite number that is not negative. Damaged values may have any type."""
+    return isinstance(value, float) and 0 <= value < math.inf
 
 
 def batches_of(texts: Sequence[str], *, most_texts: int, most_characters: int) -> Iterator[list[int]]:

@@ -462,7 +462,7 @@ _GZIP_SIGNATURE = b"\x1f\x8b"
 
 # Downloading.
 _KEY_DIGITS = 16  # hex digits of hashes in names
-_MOST_FAILURES = 5  # maximum number of successive requests without a byte
+_MOST_FAILURES = 5  # maximum number of successive requests without progress
 _FIRST_PAUSE = 1.0  # seconds before the second request; each further pause is twice as long
 _LONGEST_PAUSE = 60
 _TIMEOUT_SECONDS = 60.0  # without a byte; the whole download may take longer
@@ -1088,7 +1088,8 @@ def _download(url: str, local_files: _LocalFiles) -> None:
             if not problem:
                 return
             stored_size = _file_size(local_files.part) or 0
-            # A request that has fetched some bytes is progress, so its failure does not count.
+            # A request after which more bytes are stored than ever before is progress, so its failure does not count. A
+            # server that always starts at the first byte, and breaks off, must not be asked for ever.
             if stored_size > largest_size:
                 failure_count = 0
                 largest_size = stored_size

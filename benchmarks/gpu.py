@@ -227,7 +227,7 @@ def run_step(function: Callable[[Setting], Rows], setting: Setting, log: Path, l
         except BaseException as error:
             traceback.print_exc()
             connection.send(([], f"{type(error).__name__}: {error}"[:300]))
-        os._exit(0)
+        os._exit(0)  # without the exit handlers of this process's libraries, which belong to the parent
 
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(False)

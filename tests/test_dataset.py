@@ -107,7 +107,7 @@ def test_splits_are_those_of_the_release_that_have_rows(everything: Path, tmp_pa
         load("test", data_dir=str(release))
 
 
-def test_rows_have_the_declared_features_and_a_description(release: Path, load: Load) -> None:
+def test_rows_have_the_declared_features_and_a_citation(release: Path, load: Load) -> None:
     dev = load("dev", "dev", data_dir=str(release))
     text = datasets.Value("string")
     passages = datasets.List({"docid": text, "title": text, "text": text})

@@ -293,16 +293,16 @@ def test_bad_input_is_one_error(world: World, recipe: str, words: list[str], mes
 
 
 @pytest.mark.slow
-def test_a_training_that_left_no_state_locks_no_other(world: World) -> None:
+def test_states_of_another_training_are_left_out_and_damaged_ones_are_an_error(world: World) -> None:
     states = world.out.with_name("out.training")
     states.mkdir(parents=True)
     (states / "about.json").write_text('{"recipe": "another"}')  # killed before its first state
     world.train()
     (states / "checkpoint-2").mkdir()
     changed = "training anew, because recipe.train.seed changed since these states were saved"
-    assert changed in world.train("--out", world.out, seed=3).stderr
+    assert changed in world.train(seed=3).stderr
     (states / "about.json").write_text("{")
-    assert error_of(world.train("--out", world.out, code=1, seed=4)).endswith("; --again starts anew")
+    assert error_of(world.train(code=1, seed=4)).endswith("; --again starts anew")
     world.train("--again", seed=4)
 
 

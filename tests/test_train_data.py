@@ -245,7 +245,7 @@ def plain(tmp_path: Path) -> tuple[Release, CachedPassages]:
     return release, open_passages(release, keep=tmp_path / "keep")
 
 
-def test_a_cross_encoder_ranks_only_the_top_of_the_run(plain: tuple[Release, CachedPassages], tmp_path: Path) -> None:
+def test_a_cross_encoder_ranks_only_passages_of_the_run(plain: tuple[Release, CachedPassages], tmp_path: Path) -> None:
     run = tmp_path / "run.json"
     ranked_passages = {
         md5(FIRST): [md5(TEXTS[0]), md5(TEXTS[4]), md5(TEXTS[1])],

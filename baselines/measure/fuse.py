@@ -59,7 +59,7 @@ def fuse_runs(
 
     Tune the weights if one run is much better than another. With equal weights (the default of rrf), the fusion can be
     worse than the better run. For example, on 700 questions of Baidu over 2,623 passages, MRR@10 is 91.68 for
-    multilingual-e5-small, 76.87 for BM25, and 86.62 for the fusion of the two. --tune SPLIT tries every combination of
+    multilingual-e5-small, 76.87 for BM25, and 86.62 for rrf of the two. --tune SPLIT tries every combination of
     weights in steps of --step. --tune-runs are runs on SPLIT, by the same systems in the same order. The best weights
     by MRR@10 are used and written to --weights, for later calls. Weights tuned on the fused queries overestimate the
     result, and need --tune-on-these.

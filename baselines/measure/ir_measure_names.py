@@ -161,12 +161,14 @@ def _expected_parameters(spelling: str) -> str:
     form = spelling
     if inner_names:
         form += f"({', '.join(inner_names)})"
-    at_parameter = measure.SUPPORTED_PARAMS.get(measure.AT_PARAM)
-    if at_parameter is None:
-        return f"expected {form}, where every parameter may be omitted"
-    if at_parameter.required:
-        return f"expected {form}@k, where k is a number, and the other parameters may be omitted"
-    return f"expected {form}@k, where k is a number, and every parameter may be omitted"
+    required_names = [name for name, parameter in measure.SUPPORTED_PARAMS.items() if parameter.required]
+    if measure.AT_PARAM in measure.SUPPORTED_PARAMS:
+        form += "@k, where k is a number"
+    # ir-measures writes the parameter AT_PARAM as the number behind "@".
+    shown_names = ["k" if name == measure.AT_PARAM else name for name in required_names]
+    if not shown_names:
+        return f"expected {form}; every parameter may be omitted"
+    return f"expected {form}; {' and '.join(shown_names)} must be given, and the other parameters may be omitted"
 
 
 def _check_ranges(name: str, measure: Any) -> None:

@@ -121,6 +121,8 @@ def rerank_run(
         run: run to re-rank
         model: hub name, folder, or name at the endpoint
         out: run to write, gzipped if it ends in .gz. Without it, a call from Python writes nothing.
+        queries_file: queries of the run, in place of the split's: JSON lines (_id, text), TSV (id, text), or a text
+            per line
         kind: kind of model (default: detected from the model's files)
         parallel: simultaneous requests to an endpoint
 

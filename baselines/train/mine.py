@@ -97,7 +97,7 @@ def mine_negatives(
     builders annotate relabel` finds positives among the ids.
 
     Args:
-        run: run of the split's queries
+        run: run of the split's queries, or of those of --queries-file
         out: JSON lines to write, gzipped if F ends in .gz
         top_k: sample from the K best passages
         negatives: negatives for each positive
@@ -111,6 +111,8 @@ def mine_negatives(
         positive_score: a passage above this probability is a hidden positive
         fill_to: look for lacking negatives down to this rank
         hidden_positives: JSON lines to write, with the hidden positives of the training questions
+        queries_file: with --denoise, label these queries, which RUN has, not a split's: JSON lines (_id, text), TSV
+            (id, text), or a text per line
 
     Returns:
         The file of negatives, with counts of queries and candidates.

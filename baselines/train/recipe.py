@@ -314,8 +314,10 @@ class RecipeSections(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             raise ValueError(f"distil: needs model.kind = dual, found {self.model.kind}")
         if not self.data.negatives_per_positive:
             raise ValueError("distil: needs data.negatives_per_positive above 0, because the loss compares passages")
+        # The official negatives are no sample of a retriever's best passages, so few of them have a teacher's score.
         if self.data.negatives == FROM_RELEASE:
             raise ValueError("data.negatives: with distil, expected a file of `mine` or nothing, found release")
+        # A teacher's scores were never tried as the target of shortened vectors.
         if self.train.shortest:
             raise ValueError("train.shortest: needs a recipe without distil")
 

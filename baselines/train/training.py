@@ -359,6 +359,7 @@ def _draw_losses(work_folder: Path, title: str) -> None:
     panel = figure.subplots()
     draw_curve(panel, read_training_curve(work_folder), font_size=10)
     panel.set_title(title, parse_math=False)  # the name may contain a dollar sign
+    # Without matplotlib's version, the bytes do not depend on the version.
     figure.savefig(work_folder / LOSSES, dpi=120, metadata={"Software": None})
 
 

@@ -31,10 +31,10 @@ def build_squad(
 
     Each question of a reading comprehension dataset becomes a query, and its paragraph becomes the positive passage.
     The result is real Chinese retrieval data, small enough to train on one machine. The input is JSON, plain, .gz or
-    .zip: {"data": [{"paragraphs": [{"context", "qas": [{"question"}]}]}]}. SQuAD 1.1 and 2.0, CMRC 2018, DRCD and XQuAD
-    have this format. Paragraphs are not cut. Equal questions become one query with all their paragraphs. A query in
-    several splits stays in the first of test, dev, train. Questions marked is_impossible, and questions with an empty
-    list of answers, are skipped and counted.
+    .zip: {"data": [{"paragraphs": [{"context", "qas": [{"question"}]}]}]}. SQuAD 1.1 and 2.0, CMRC 2018 (the files of
+    its folder squad-style-data), DRCD and XQuAD have this format. Paragraphs are not cut. Equal questions become one
+    query with all their paragraphs. A query in several splits stays in the first of test, dev, train. Questions marked
+    is_impossible, and questions with an empty list of answers, are skipped and counted.
 
     --passages adds distractors from text files with one article a line. Check the licences of the articles. Sentences
     of an article are joined until a passage has --min-chars characters (Section 2.2.2). --cut selects the passages to

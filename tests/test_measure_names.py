@@ -123,7 +123,7 @@ ERRORS = {
     "zzz": "unknown measure 'zzz'; expected MRR@10, recall@1, recall@50 or a measure of ir-measures, for",
     "": "unknown measure ''; expected ",
     "P": r"measure 'P': expected P\(rel=..., judged_only=...\)@k",
-    "BPM@10": r"expected BPM\(T=..., min_rel=..., max_rel=...\)@k, where k is a number; k and max_rel must be given, and the",
+    "BPM@10": r"expected BPM\(T=..., min_rel=..., max_rel=...\)@k, where k is a number; k and max_rel must be",
     "P(depth=2)@5": r"measure 'P\(depth=2\)@5': expected P\(rel=",
     "P@0": "measure 'P@0': expected cutoff from 1 to 1000000, found 0",
     "Success@0": "expected cutoff from 1 to",

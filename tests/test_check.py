@@ -219,6 +219,15 @@ def test_a_damaged_config_gives_no_errors_of_other_configs(whole_copy: Path, con
     assert f"configs with a wrong file: {config}" in untested
 
 
+def test_a_damaged_file_outside_of_the_configs_is_not_named_as_a_config(whole_copy: Path) -> None:
+    damage_shards(whole_copy, "others")
+    (whole_copy / "README.md").write_text("damaged")
+    report = run_check(open_release(whole_copy))
+    assert {finding.where for finding in report.of("manifest")} == {"README.md", "others/dev-00000-of-00001.parquet"}
+    (finding,) = [finding for finding in report.of("not-tested") if finding.what.startswith("configs")]
+    assert (finding.what, finding.count) == ("configs with a wrong file: others", 1)
+
+
 def test_answers_are_not_compared_with_damaged_judgments(sample_release: Path, tmp_path: Path) -> None:
     release = Path(shutil.copytree(sample_release, tmp_path / "release"))
     damage_shards(release, "qrels")

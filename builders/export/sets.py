@@ -67,7 +67,8 @@ class ReleaseSet:
         release_configs = {config for config, _ in self.release.splits()}
         for config in (configs.corpus, configs.queries):
             if config not in release_configs:
-                verb = "release" if configs.queries == "queries" else f"add {self.name}"
+                main = SETS["main"]
+                verb = main.verb if config in (main.corpus, main.queries) else configs.verb
                 raise InputError(
                     f"lacks the config {config!r} of the set {self.name!r}; run `python -m builders {verb}`",
                     path=self.release.path,

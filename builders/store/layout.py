@@ -151,7 +151,7 @@ def _stress_set(kind: str) -> Set:
         corpus="corpus",
         queries=f"{STRESS}{kind}-queries",
         qrels="qrels",
-        verb="add stress",
+        verb=f"add stress --kind {kind}",
         original_column="original_id",
         origin=f"make it by `python -m builders add stress --kind {kind} --release DIR --out DIR`",
     )

@@ -256,7 +256,7 @@ def report_stages(
         The figures of each reason.
 
     Raises:
-        InputError: a file or the release is wrong.
+        InputError: a file or the release is wrong, or a run and the reference share no query.
 
     Examples:
         python -m baselines errors stages --release DIR --split dev bm25.dev.run.gz ce.dev.run.gz

@@ -10,6 +10,7 @@ import gzip
 import json
 import multiprocessing
 import re
+import sys
 from collections.abc import Iterator
 from itertools import chain, islice
 from pathlib import Path
@@ -140,7 +141,8 @@ def of_release(folder: Path, path: Path, split: str, queries: int, workers: int)
 def of_texts(folder: Path, paths: list[Path], questions: Path, passages: int, queries: int, workers: int) -> None:
     """Write the first ``passages`` segmented passages of text files, and the first ``queries`` segmented questions.
 
-    ``questions`` is a file with a question in each line. Questions without a word are skipped.
+    ``questions`` is a file with a question in each line. Questions without a word are skipped. Ends the program if the
+    files have fewer passages.
     """
     from baselines.bm25.bm25_index import segment_batches
     from baselines.bm25.tokens import WORDS
@@ -150,6 +152,10 @@ def of_texts(folder: Path, paths: list[Path], questions: Path, passages: int, qu
     batches = iter(lambda: list(islice(passage_texts, _TEXTS_PER_BATCH)), [])
     token_batches = segment_batches(batches, workers, WORDS)
     _write_tokens(folder, chain.from_iterable(token_batches))
+    passage_count = passages_of(folder)
+    if passage_count < passages:
+        file_names = ", ".join(map(str, paths))
+        sys.exit(f"{file_names}: expected {passages} distinct passages, found {passage_count}; lower --passages")
     question_lines = questions.read_text(encoding="utf-8").split("\n")
     query_texts = [" ".join(word_tokens(text)) for text in question_lines if text][:queries]
     (folder / "queries.json").write_text(json.dumps([text for text in query_texts if text]), encoding="utf-8")

@@ -30,8 +30,6 @@ from baselines.retrieve.encoder import TextEncoder
 from baselines.retrieve.models import open_encoder
 from builders.store.reader import open_release
 
-_MAX_LENGTH = 384  # tokens of a passage
-
 
 def release_texts(path: Path, count: int) -> list[str]:
     """Return the first ``count`` passages of a release."""
@@ -41,6 +39,17 @@ def release_texts(path: Path, count: int) -> list[str]:
         if len(texts) >= count:
             break
     return texts[:count]
+
+
+def count_tokens(encoder: TextEncoder, texts: list[str]) -> list[int]:
+    """Return the number of tokens that the encoder reads of each text, in the order of the encoder's batches.
+
+    The tokens of a prompt count. Padding, and tokens beyond the model's limit, do not count.
+    """
+    lengths: list[int] = []
+    for _, batch_lengths in encoder.batches(texts, lambda features: features["attention_mask"].sum(dim=1).tolist()):
+        lengths += batch_lengths
+    return lengths
 
 
 def main() -> None:
@@ -82,8 +91,7 @@ def main() -> None:
     medians, vectors_by_way = in_turns(ways, args.repeats, args.device)
 
     # The share of the matrix rate: operations of the texts without padding, relative to products of large matrices.
-    token_ids = model.tokenizer(texts, truncation=True, max_length=_MAX_LENGTH)["input_ids"]
-    lengths = [min(_MAX_LENGTH, len(text_tokens)) for text_tokens in token_ids]
+    lengths = count_tokens(encoder, texts)
     operations = forward_operations(model, lengths)
     rate = matrix_rate(args.device, dtype)
     own_vectors = vectors_by_way["ours"].astype(np.float32)

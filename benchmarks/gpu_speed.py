@@ -139,7 +139,7 @@ def searching(setting: Setting) -> Rows:
     rows = SavedRows()
     for name, seconds in (
         ("candidates (TorchEngine)", candidate_seconds),
-        ("whole, scores in 64 bits on the CPU", search_seconds),
+        ("whole, scores in 64 bits", search_seconds),
     ):
         rows.append({"search": name, "s": round(seconds, 4), "queries/s": round(query_count / seconds)})
     rows.append({"search": "reading all embeddings once, one thread", "s": round(read_seconds, 4)})

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from common import parser_of, write_json
 
+from baselines.measure.answer_recall import format_tau
 from baselines.measure.measures import PAPER, paper_by_query
 from baselines.measure.qrels import release_qrels
 from baselines.measure.significance import rank_agreement
@@ -54,16 +55,16 @@ def main() -> None:
 
     figures = {}
     for measure, whole, nano in zip(PAPER, whole_values, nano_values, strict=True):
-        tau, (low, high) = rank_agreement(whole, nano, same_queries=False)
+        tau, interval = rank_agreement(whole, nano, same_queries=False)
         biases = 100 * (nano.mean(axis=0) - whole.mean(axis=0))  # of each system, in percent
         figures[measure] = {
             "tau": tau,
-            "interval": [low, high],
+            "interval": interval,
             "bias": float(biases.mean()),
             "of_systems": biases.tolist(),
         }
         bias_range = f"{biases.min():+.2f} to {biases.max():+.2f}"
-        print(f"{measure}: tau {tau:.2f} ({low:.2f} to {high:.2f}); nano - whole {biases.mean():+.2f} ({bias_range})")
+        print(f"{measure}: tau {format_tau(tau, interval)}; nano - whole {biases.mean():+.2f} ({bias_range})")
     query_counts = [whole_values.shape[1], nano_values.shape[1]]
     write_json(args.json, {"systems": run_names, "queries": query_counts, "measures": figures})
 

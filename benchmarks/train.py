@@ -109,11 +109,19 @@ def loop(recipe: Recipe, rows: DualRows, batches: TrainingBatches, start: Path, 
     return model
 
 
+def rows_per_second(clock: Clock, batches: TrainingBatches) -> float:
+    """Return the rows per second of a training after the warm-up. ``clock`` has the times of the training's steps."""
+    measured_steps = len(clock.times) - 1 - _WARM_UP_STEPS  # the first time is the start of the training
+    measured_seconds = clock.times[-1] - clock.times[_WARM_UP_STEPS]
+    # TrainingBatches has smaller batches than --batch if there are fewer rows.
+    return measured_steps * batches.batch / measured_seconds
+
+
 def main() -> None:
     parser = parser_of(__doc__, "--repeats", "--json")
     parser.add_argument("--layers", type=int, default=2, help="layers of the model (default: 2)")
     parser.add_argument("--hidden", type=int, default=128, help="width of the model (default: 128)")
-    parser.add_argument("--batch", type=int, default=32, help="rows per step (default: 32)")
+    parser.add_argument("--batch", type=int, default=32, help="rows per step, at most (default: 32)")
     parser.add_argument("--mini-batch", type=int, default=32, help="rows at once (default: 32)")
     parser.add_argument("--length", type=int, default=128, help="most characters and tokens per passage (default: 128)")
     parser.add_argument("--steps", type=int, default=12, help="measured steps (default: 12)")
@@ -150,8 +158,7 @@ def main() -> None:
             for way, train in ways.items():
                 clock = Clock(device)
                 model = train(recipe, rows, batches, start, folder / "states", clock)
-                measured_seconds = clock.times[-1] - clock.times[_WARM_UP_STEPS]
-                rates[way].append(args.steps * args.batch / measured_seconds)
+                rates[way].append(rows_per_second(clock, batches))
         uses_bf16 = trainers.training_arguments(recipe, folder / "states", batches, device)["bf16"]
         text_lengths: list[int] = []
         for row_number in range(_COUNTED_ROWS):
@@ -164,6 +171,7 @@ def main() -> None:
     if has_cuda:
         figures["device"] = torch.cuda.get_device_name()
     figures["precision"] = "bf16" if uses_bf16 else "fp32"
+    figures["batch"] = batches.batch
     figures["rows_per_second"] = {}
     for way, way_rates in rates.items():
         figures["rows_per_second"][way] = [round(rate, 2) for rate in way_rates]
@@ -176,7 +184,7 @@ def main() -> None:
         figures["share_of_matrix_rate"] = {}
         for way in ways:
             figures["share_of_matrix_rate"][way] = round(medians[way] * operations_per_row / peak_rate, 4)
-    print(f"{figures['device']}, {figures['precision']}, batch {args.batch}, load {figures['load_before']}")
+    print(f"{figures['device']}, {figures['precision']}, batch {batches.batch}, load {figures['load_before']}")
     for way in ways:
         print(f"{way:<6}{medians[way]:>10.1f} rows/s  {figures['rows_per_second'][way]}")
     print("speed of ours, relative to the other trainings:", figures["ratio"])

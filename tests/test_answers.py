@@ -3,6 +3,7 @@
 import gzip
 import itertools
 import json
+import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
 from fractions import Fraction
@@ -395,6 +396,18 @@ def test_answer_recall_needs_no_judgment_and_is_that_of_brute_force(
     for row in pq.read_table(table).to_pylist()[:16]:
         assert row["first_answer_rank"] == first_run_ranks[row["query_id"]]["answer"]
     assert "Kendall's tau" in run("baselines", "evaluate", "--release", sample_release, "--answers", runs).stdout
+
+
+def test_equal_runs_have_no_agreement_of_qrels_and_answers(
+    sample_release: Path, runs: list[Path], tmp_path: Path
+) -> None:
+    equal_runs = [runs[0], Path(shutil.copy(runs[0], tmp_path / "copy.run"))]
+    for result in evaluated(sample_release, equal_runs, "--answers"):
+        agreement = result["answers"]["agreement"]
+        assert (agreement["tau"], agreement["interval"]) == (None, None)
+    done = run("baselines", "evaluate", "--release", sample_release, "--answers", equal_runs)
+    assert "queries: Kendall's tau -\n" in done.stdout
+    assert "Warning" not in done.stderr
 
 
 def test_english_queries_have_the_answers_of_the_chinese_ones(sample_release: Path, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """BM25 against a direct implementation of Lucene's formula; analyzers, cached index, run, and tuning of k1 and b."""
 
 import functools
+import importlib
 import itertools
 import json
 import logging
@@ -14,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from bm25_corpora import WORDS, build, hits_of, lucene_scores, random_corpus
-from commands import Done, names, run
+from commands import ROOT, Done, names, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from releases import QUESTIONS, make_release, md5, tables
@@ -373,3 +374,20 @@ def test_values_are_not_tuned_on_the_questions_that_are_searched(tmp_path: Path)
     assert "--tune dev: tuning on the searched questions" in bm25(release, "--tune", "dev", code=2).stderr
     elasticsearch = ["--engine", "elasticsearch", "--address", "http://a"]
     assert "--tune needs --engine numba" in bm25(release, "--tune", "train", *elasticsearch, code=2).stderr
+
+
+def test_the_benchmark_names_texts_with_too_few_passages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    write_tokens = importlib.import_module("bm25_tokens").of_texts
+    texts = tmp_path / "texts.txt"
+    texts.write_text("今天天气很好。\n明天下雨。\n今天天气很好。\n", encoding="utf-8")
+    questions = tmp_path / "questions.txt"
+    questions.write_text("明天天气\n", encoding="utf-8")
+    work = tmp_path / "work"
+    work.mkdir()
+    with pytest.raises(SystemExit, match=f"{texts}: expected 3 distinct passages, found 2; lower --passages"):
+        write_tokens(work, [texts], questions, passages=3, queries=1, workers=1)
+    # The folder can be used again, because it has no complete tokens.
+    assert not (work / "queries.json").exists()
+    write_tokens(work, [texts], questions, passages=2, queries=1, workers=1)
+    assert json.loads((work / "queries.json").read_text(encoding="utf-8")) == ["明天 天气"]

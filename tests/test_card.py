@@ -1,4 +1,4 @@
-"""benchmarks/card.py without a GPU: whole, and resumed after a kill. Unpadded encoding against padded batches."""
+"""benchmarks/card.py without a GPU: whole, and resumed after a kill. Unpadded encoding; counts of other benchmarks."""
 
 import importlib
 import json
@@ -100,3 +100,21 @@ def test_unpadded_vectors_are_those_of_padded_batches(tmp_path: Path, benchmark_
 )
 def test_kernels_have_their_kinds(benchmark_module: Any, kernel: str, kind: str) -> None:
     assert benchmark_module("card").kind_of_kernel(kernel) == kind
+
+
+def test_tokens_are_counted_up_to_the_limit_of_the_model(tmp_path: Path, benchmark_module: Any) -> None:
+    models = benchmark_module("models")
+    model = models.dual_encoder(tmp_path / "model", 1, 32)
+    model[0].document_length = 450
+    encoder = benchmark_module("baselines.retrieve.encoder").TextEncoder(model, "document")
+    texts = models.random_texts([10, 400, 500])
+    # Each character is a token, and each text has a first and a last token.
+    assert sorted(benchmark_module("encode").count_tokens(encoder, texts)) == [12, 402, 450]
+
+
+def test_the_rate_of_a_training_has_the_rows_of_its_batches(benchmark_module: Any) -> None:
+    train = benchmark_module("train")
+    batches = train.TrainingBatches(range(20), batch=32, epochs=1000, seed=0, max_steps=5)
+    clock = train.Clock("cpu")
+    clock.times = [0.0, 9.0, 9.5, 10.0, 11.0, 12.0]  # three steps of warm-up, then two steps in two seconds
+    assert train.rows_per_second(clock, batches) == 20.0

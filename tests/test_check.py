@@ -5,6 +5,7 @@ import json
 import math
 import os
 import resource
+import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -200,6 +201,40 @@ def test_a_release_without_a_corpus_says_what_was_not_tested(tmp_path: Path) -> 
     report = run_check(open_release(make_whole(tmp_path / "release", without)))
     assert not report.errors
     assert "dangling-ids: needs corpus, which was not read" in [finding.what for finding in report.of("not-tested")]
+
+
+def damage_shards(release: Path, config: str) -> None:
+    """Append a byte to every shard of a config."""
+    for shard in (release / config).iterdir():
+        shard.write_bytes(shard.read_bytes() + b"x")
+
+
+@pytest.mark.parametrize("config", ["qrels", "others", "cmedqa-corpus"])
+def test_a_damaged_config_gives_no_errors_of_other_configs(whole_copy: Path, config: str) -> None:
+    damage_shards(whole_copy, config)
+    report = run_check(open_release(whole_copy))
+    assert {finding.test for finding in report.errors} == {"manifest"}
+    untested = [finding.what for finding in report.of("not-tested")]
+    assert f"stats: needs the rows of all configs; not read: {config}" in untested
+    assert f"configs with a wrong file: {config}" in untested
+
+
+def test_a_damaged_file_outside_of_the_configs_is_not_named_as_a_config(whole_copy: Path) -> None:
+    damage_shards(whole_copy, "others")
+    (whole_copy / "README.md").write_text("damaged")
+    report = run_check(open_release(whole_copy))
+    assert {finding.where for finding in report.of("manifest")} == {"README.md", "others/dev-00000-of-00001.parquet"}
+    (finding,) = [finding for finding in report.of("not-tested") if finding.what.startswith("configs")]
+    assert (finding.what, finding.count) == ("configs with a wrong file: others", 1)
+
+
+def test_answers_are_not_compared_with_damaged_judgments(sample_release: Path, tmp_path: Path) -> None:
+    release = Path(shutil.copytree(sample_release, tmp_path / "release"))
+    damage_shards(release, "qrels")
+    report = run_check(open_release(release))
+    assert {finding.test for finding in report.errors} == {"manifest"}
+    untested = {(finding.where, finding.what) for finding in report.of("not-tested")}
+    assert ("answers/train", "answers: needs qrels, which was not read") in untested
 
 
 def test_the_command_prints_every_test_and_exits_by_what_it_found(whole_copy: Path, tmp_path: Path) -> None:

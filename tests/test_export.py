@@ -192,12 +192,20 @@ def test_an_out_of_domain_set_is_joined_from_queries_judgments_and_corpus(tmp_pa
     assert json_lines(out / "train.jsonl") == unlabelled
 
 
-def test_a_set_that_the_release_lacks_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("set_name", "config", "verb"),
+    [
+        ("cmedqa", "cmedqa-corpus", "add cmedqa"),
+        ("crosslingual", "crosslingual-queries", "add crosslingual"),
+        ("stress-homophone", "stress-homophone-queries", "add stress --kind homophone"),
+    ],
+)
+def test_a_set_that_the_release_lacks_is_named(tmp_path: Path, set_name: str, config: str, verb: str) -> None:
     release = make_release(tmp_path / "release")
-    with pytest.raises(InputError, match=r"lacks the config 'cmedqa-corpus' .*; run `python -m builders add cmedqa`"):
-        export_to(release, "beir", "cmedqa")
+    with pytest.raises(InputError, match=rf"lacks the config '{config}' .*; make it .*by `python -m builders {verb}"):
+        export_to(release, "beir", set_name)
     with pytest.raises(InputError, match="has only the main set"):
-        export_to(release, "official", "cmedqa")
+        export_to(release, "official", set_name)
     assert {path.name for path in tmp_path.iterdir()} == {"release"}
 
 

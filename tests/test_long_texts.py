@@ -7,7 +7,8 @@ from unittest import mock
 
 import pytest
 from commands import run
-from releases import QUESTIONS, make_release, md5, tables
+from releases import QUESTIONS, make_release, md5, tables, write_rows
+from releases import raw_row as question_row
 
 from baselines.look.excerpts import EXCERPT_SOURCE_CHARS
 from baselines.look.show import show_passages
@@ -41,6 +42,26 @@ def test_the_reader_of_raw_rows_refuses_a_text_above_the_limit() -> None:
     assert parse_row(raw_row(LONGEST)).documents[0].paragraphs == [LONGEST]
     with pytest.raises(ValueError, match=FAULT):
         parse_row(raw_row(LONG))
+
+
+@pytest.mark.parametrize(
+    ("options", "paragraph_lengths", "remedy"),
+    [
+        ([], [100, 999_999], "cut its paragraphs or lower --min-chars"),
+        (["--whole-documents"], [600_000, 400_099], "leave out --whole-documents"),
+    ],
+)
+def test_paragraphs_that_are_joined_above_the_limit_are_refused(
+    options: list[str], paragraph_lengths: list[int], remedy: str, tmp_path: Path
+) -> None:
+    paragraphs = ["短" * length for length in paragraph_lengths]
+    rows = [question_row(1, "问", [["短"]], []), question_row(2, "题", [["短"], paragraphs], [])]
+    source = write_rows(tmp_path / "train.json", rows)
+    release = tmp_path / "release"
+    done = run("builders", "release", "--raw", source, "--out", release, "--unit", "char", *options, code=1)
+    fault = "the joined paragraphs of a passage have 1,000,099 characters, expected at most 1,000,000"
+    assert done.error == f"{source}:2: {fault}; {remedy}"
+    assert not release.exists()
 
 
 def test_the_reader_of_official_texts_refuses_a_text_above_the_limit() -> None:

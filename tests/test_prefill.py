@@ -269,10 +269,10 @@ def write_city_run(path: Path, rank: int = 7, **rankings: list[str]) -> Path:
     return path
 
 
-def draw_errors(release: Path, run_path: Path, *words: object) -> Done:
+def draw_errors(release: Path, run_path: Path, *words: object, code: int = 0) -> Done:
     """Draw pairs of the run for people."""
     options = ["--quiet", "--release", release, "--split", "dev", *words]
-    return run("baselines", "errors", "draw", options, run_path)
+    return run("baselines", "errors", "draw", options, run_path, code=code)
 
 
 def drawn_pairs(drawn_round: Path) -> list[tuple[str, str]]:
@@ -297,6 +297,14 @@ def test_only_queries_without_a_positive_in_their_top_are_analysed(release: Path
     assert md5(CITY_QUESTIONS[0]) not in {query_id for query_id, _ in pairs}
     for question, answer in zip(CITY_QUESTIONS, CITY_ANSWERS, strict=True):
         assert (md5(question), md5(answer)) not in pairs
+
+
+def test_a_run_without_a_query_of_the_split_is_refused(release: Path, tmp_path: Path) -> None:
+    run_path = tmp_path / "train.run"
+    write_run(run_path, [(md5("另一个问题"), [(md5(CITY_ANSWERS[0]), 1.0)])])
+    done = draw_errors(release, run_path, "--round", tmp_path / "round", code=1)
+    assert done.error == f"{run_path}: no matching query: the run has none of the 8 queries of {release} dev"
+    assert not (tmp_path / "round").exists()
 
 
 def test_the_same_seed_draws_the_same_queries(release: Path, tmp_path: Path) -> None:

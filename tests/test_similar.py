@@ -150,6 +150,19 @@ def test_the_list_names_every_pair(release_with: Release, tmp_path: Path) -> Non
     ]
 
 
+def test_a_list_inside_the_new_release_is_refused(release_with: Release, tmp_path: Path) -> None:
+    release = release_with(PUNCTUATED)
+    out = tmp_path / "out"
+    words = ["--release", release, "--out", out, "--list", out / "pairs.jsonl"]
+    refused = f"--list {out / 'pairs.jsonl'} is inside --out {out}; expected a file outside of the new release"
+    assert refused in run("builders", "similar", words, code=2).stderr
+    assert not out.exists()
+    # An earlier release stays.
+    run("builders", "similar", "--release", release, "--out", out)
+    assert refused in run("builders", "similar", words, code=2).stderr
+    assert open_release(out).rows("train-similar", "train") == 1
+
+
 @pytest.mark.parametrize(
     ("first_text", "second_text", "is_similar"),
     [

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 from commands import run
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from baselines import read_run, report_stages
 from baselines.measure.qrels import Qrels
 from baselines.measure.significance import wilson
 from baselines.measure.stage_errors import REASONS, find_stage_errors, stage_report
-from builders.core.errors import UsageError
+from builders.core.errors import InputError, UsageError
 from builders.store.runs import Run
 
 PASSAGES = "abcdefgh"
@@ -62,6 +62,7 @@ positives_of_queries = st.dictionaries(
 def test_the_counts_are_those_of_a_brute_force(
     first: Lists, second: Lists, positives: dict[str, set[str]], top_k: int
 ) -> None:
+    assume(positives.keys() & first.keys() and positives.keys() & second.keys())
     qrels = Qrels("qrels")
     for query_id, positive_ids in positives.items():
         qrels.positives[query_id] = dict.fromkeys(positive_ids, 1)
@@ -126,6 +127,15 @@ def test_a_second_stage_with_other_passages_causes_a_warning(caplog: pytest.LogC
     assert "second: 1 of 2 queries have passages that first lacks" in caplog.text
     # The first stage never found the positive, although the second stage has it.
     assert [query.reason for query in errors.failed] == ["never found"]
+
+
+@pytest.mark.parametrize(("first_query", "second_query", "foreign_run"), [("1", "9", "second"), ("9", "1", "first")])
+def test_a_run_without_a_judged_query_is_refused(first_query: str, second_query: str, foreign_run: str) -> None:
+    qrels = Qrels("qrels")
+    qrels.positives.update({"1": {"p": 1}, "2": {"p": 1}})
+    runs = (run_of("first", {first_query: ["p"]}), run_of("second", {second_query: ["p"]}))
+    with pytest.raises(InputError, match=f"^{foreign_run}: no matching query: .* has none of the 2 queries of qrels"):
+        find_stage_errors(*runs, qrels, 1)
 
 
 def test_no_failed_query_has_no_share(tmp_path: Path) -> None:

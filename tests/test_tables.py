@@ -76,6 +76,16 @@ def test_one_table_however_it_is_stored(tmp_path: Path, name: str, encoding: str
     assert read(path) == ROWS
 
 
+@pytest.mark.parametrize("delimiter", ["\t", ","])
+@pytest.mark.parametrize("spreadsheet", [False, True])
+def test_lines_of_white_space_before_the_header_are_skipped(tmp_path: Path, delimiter: str, spreadsheet: bool) -> None:
+    path = save(tmp_path, f"  \n\n \t\nid{delimiter}text\n1{delimiter}b\n".encode())
+    (source,) = find_tables([path])
+    table = open_table(source, spreadsheet=spreadsheet)
+    assert header_of(source) == table.columns == COLUMNS
+    assert list(table.rows(COLUMNS)) == [(5, ["1", "b"])]
+
+
 def test_quotes_of_csv_and_of_tabs(tmp_path: Path) -> None:
     comma = save(tmp_path, b'id,text\n1,"a,""b""\nc"\n2,d"e\n')
     assert read(comma) == [(2, ["1", 'a,"b"\nc']), (4, ["2", 'd"e'])]

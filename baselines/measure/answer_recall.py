@@ -134,10 +134,10 @@ def rank_columns(ranks: Ranks, queries: Sequence[str]) -> dict[str, pa.Array]:
 def order_agreement(tables: Sequence[pa.Table], ranks: Sequence[Ranks]) -> dict[str, Any] | None:
     """Compare the order of systems by MRR@10 of the qrels with the order by MRR@10 of the answers.
 
-    ``tables`` are those of :func:`~.measures.measure_run`, and ``ranks`` those of :func:`first_answers`,
-    one for each run. Returns Kendall's ``tau``, its 95 % ``interval`` over queries, and the numbers of ``systems`` and
-    ``queries``. Only queries with a positive passage and an answer count. Returns None for fewer than two runs or
-    queries.
+    ``tables`` are those of :func:`~.measures.measure_run`, and ``ranks`` those of :func:`first_answers`, one for each
+    run. Returns Kendall's ``tau``, its 95 % ``interval`` over queries, and the numbers of ``systems`` and ``queries``.
+    Tau and interval may be None (:func:`.rank_agreement`), for example for equal runs. Only queries with a positive
+    passage and an answer count. Returns None for fewer than two runs or queries.
     """
     query_ids = tables[0]["query_id"].to_pylist()
     answered_rows = [row for row, query_id in enumerate(query_ids) if query_id in ranks[0]["answer"]]
@@ -150,7 +150,21 @@ def order_agreement(tables: Sequence[pa.Table], ranks: Sequence[Ranks]) -> dict[
         first_ranks = [system_ranks["answer"][query_ids[row]] for row in answered_rows]
         by_answers[:, system_number] = [reciprocal_rank(rank) for rank in first_ranks]
     tau, interval = rank_agreement(by_qrels, by_answers, same_queries=True)
-    return {"tau": tau, "interval": list(interval), "systems": len(tables), "queries": len(answered_rows)}
+    return {
+        "tau": tau,
+        "interval": list(interval) if interval else None,
+        "systems": len(tables),
+        "queries": len(answered_rows),
+    }
+
+
+def format_tau(tau: float | None, interval: Sequence[float] | None) -> str:
+    """Format a tau and its interval, the result of :func:`.rank_agreement`. Without a tau, the text has "-"."""
+    text = "-" if tau is None else f"{tau:.2f}"
+    if interval:
+        low, high = interval
+        text += f" ({low:.2f} to {high:.2f})"
+    return text
 
 
 def answers_text(results: Sequence[Mapping[str, Any]]) -> str:
@@ -172,10 +186,10 @@ def answers_text(results: Sequence[Mapping[str, Any]]) -> str:
     ]
     agreement = first_figures.get("agreement")
     if agreement:
-        low, high = agreement["interval"]
+        tau = format_tau(agreement["tau"], agreement["interval"])
         lines.append(
             f"order of the {agreement['systems']} runs by MRR@10 of qrels and of answers, {agreement['queries']:,}"
-            f" queries: Kendall's tau {agreement['tau']:.2f} ({low:.2f} to {high:.2f})"
+            f" queries: Kendall's tau {tau}"
         )
     return "\n".join(lines)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from baselines.measure.measures import count_missing_queries
 from baselines.measure.qrels import read_queries, release_qrels
 from baselines.measure.run_origin import expect_passages
 from baselines.measure.significance import of_means
@@ -47,10 +48,12 @@ def draw_failed_queries(release: Release, split: str, run: Run, *, sample: int, 
     """Draw ``sample`` failed queries: queries without a positive among their first ``top_k`` passages.
 
     If fewer queries failed, all are used, with a warning. A query without judged positives, or that the run lacks, does
-    not count. Raises :class:`InputError` if the split has no judgments, no query failed, or the release lacks a passage
-    of the run.
+    not count. Raises :class:`InputError` if the split has no judgments, the run has no query of the split, no query
+    failed, or the release lacks a passage of the run.
     """
-    positives = release_qrels(release, split).positives
+    reference = release_qrels(release, split)
+    count_missing_queries(run, reference)  # for its error
+    positives = reference.positives
     measured_count = 0
     failed_lists: dict[str, list[str]] = {}
     for query_id, _ in read_queries(release, split):

@@ -48,7 +48,7 @@ def draw_errors(
         The numbers of failed queries and of drawn errors.
 
     Raises:
-        InputError: the split has no judgments, or no query failed.
+        InputError: the split has no judgments, the run has no query of the split, or no query failed.
 
     Examples:
         python -m baselines errors draw --release build/sample --split dev --round build/errors bm25.dev.run.gz
@@ -256,7 +256,7 @@ def report_stages(
         The figures of each reason.
 
     Raises:
-        InputError: a file or the release is wrong.
+        InputError: a file or the release is wrong, or a run and the reference share no query.
 
     Examples:
         python -m baselines errors stages --release DIR --split dev bm25.dev.run.gz ce.dev.run.gz

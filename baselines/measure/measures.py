@@ -209,7 +209,9 @@ def measure_run(
     """
     query_count = len(qrels.positives)
     # Warn about lists that differ from what the reference expects.
-    _expect_shared_queries(run, qrels)
+    missing_count = count_missing_queries(run, qrels)
+    if missing_count:
+        log.warning("%s: lacks %d of %d queries; they count as 0", run.path, missing_count, query_count)
     repeat_count = sum(len(set(passage_ids)) < len(passage_ids) for passage_ids in run.rankings.values())
     if repeat_count:
         log.warning("%s: %d queries list a passage more than once", run.path, repeat_count)
@@ -243,15 +245,13 @@ def measure_run(
     return result | means, table
 
 
-def _expect_shared_queries(run: Run, qrels: Qrels) -> None:
-    """Warn if the run lacks some reference queries. Raise :class:`InputError` if it lacks all of them."""
-    query_count = len(qrels.positives)
+def count_missing_queries(run: Run, qrels: Qrels) -> int:
+    """Return the number of reference queries that the run lacks. Raise :class:`InputError` if it lacks all of them."""
     missing_count = sum(query_id not in run.rankings for query_id in qrels.positives)
-    if missing_count == query_count:
+    if missing_count == len(qrels.positives):
         problem = f"no matching query: the run has none of the {missing_count} queries of {qrels.name}"
         raise InputError(problem, path=run.path)
-    if missing_count:
-        log.warning("%s: lacks %d of %d queries; they count as 0", run.path, missing_count, query_count)
+    return missing_count
 
 
 def _report_ties(run: Run, tied_count: int, query_count: int, ties: str) -> None:

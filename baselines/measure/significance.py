@@ -5,6 +5,7 @@ significance tests for information retrieval evaluation") recommend these tests.
 (2016, "Statistical significance, power, and sample sizes: a systematic review of SIGIR and TOIS, 2006-2015").
 """
 
+import math
 from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import Any
@@ -72,20 +73,21 @@ def rank_agreement(
     seed: int = 0,
     resamples: int = RESAMPLES,
     level: float = LEVEL,
-) -> tuple[float, Interval]:
+) -> tuple[float | None, Interval | None]:
     """Return Kendall's tau-b between two orders of the same systems, and its bootstrap interval over queries.
 
     ``first`` and ``second`` have the shape (queries, systems). Each table orders the systems by the means of its
     columns. ``same_queries`` is True if the rows of both tables are the same queries, so that a resample draws the same
-    rows from both tables. Tau-b corrects for ties. It is NaN if all systems are equal. Resamples without a tau are
-    skipped.
+    rows from both tables. Tau-b corrects for ties. It is None if all systems of a table are equal. Resamples without a
+    tau are skipped. The interval is None if no resample has a tau.
     """
     from scipy.stats import kendalltau
 
     random = np.random.default_rng(seed)
 
-    def kendall_tau(first_table: Values, second_table: Values) -> float:
-        return float(kendalltau(first_table.mean(axis=0), second_table.mean(axis=0)).statistic)
+    def kendall_tau(first_table: Values, second_table: Values) -> float | None:
+        tau = float(kendalltau(first_table.mean(axis=0), second_table.mean(axis=0)).statistic)
+        return None if math.isnan(tau) else tau
 
     resampled_taus = []
     for _ in range(resamples):
@@ -93,9 +95,14 @@ def rank_agreement(
         second_rows = first_rows
         if not same_queries:
             second_rows = random.integers(len(second), size=len(second))
-        resampled_taus.append(kendall_tau(first[first_rows], second[second_rows]))
-    low, high = np.nanquantile(resampled_taus, _tail_quantiles(level)).tolist()
-    return kendall_tau(first, second), (low, high)
+        resampled_tau = kendall_tau(first[first_rows], second[second_rows])
+        if resampled_tau is not None:
+            resampled_taus.append(resampled_tau)
+    interval = None
+    if resampled_taus:
+        low, high = np.quantile(resampled_taus, _tail_quantiles(level)).tolist()
+        interval = (low, high)
+    return kendall_tau(first, second), interval
 
 
 def compare_paired(

@@ -23,6 +23,7 @@ from typing import Any
 from msgspec import structs
 
 from baselines.measure.groups import percent_with_interval
+from baselines.measure.measures import count_missing_queries
 from baselines.measure.qrels import Qrels
 from baselines.measure.run_origin import read_record
 from baselines.measure.significance import wilson
@@ -78,8 +79,15 @@ class StageErrors:
 def find_stage_errors(first: Run, second: Run, qrels: Qrels, top_k: int) -> StageErrors:
     """Return the failed queries of the second stage. Warn if the second stage has passages that the first stage lacks.
 
-    A query of the judgments that a run lacks has no passages in this run.
+    A query of the judgments that a run lacks has no passages in this run, with a warning. Raises :class:`InputError` if
+    a run lacks all queries of the judgments.
     """
+    for run in (first, second):
+        missing_count = count_missing_queries(run, qrels)
+        if missing_count:
+            log.warning(
+                "%s: lacks %d of %d queries; they have no passages", run.path, missing_count, len(qrels.positives)
+            )
     failed: list[FailedQuery] = []
     first_hits = 0
     gained = 0

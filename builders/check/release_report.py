@@ -124,10 +124,10 @@ def run_check(release: Release, accepted: frozenset[str] = frozenset()) -> Check
             figures.stats["label_overlap"] = overlap
         drawn_rows = drawn_overlaps(tables.loaded, release.table)
     release_configs = {config for config, _ in release.splits()}
-    if broken_configs & release_configs:  # a broken file may also lie outside of the configs
-        names = ", ".join(sorted(broken_configs))
-        what = f"configs with a wrong file: {names}"
-        findings.append(Finding("not-tested", str(release.path), len(broken_configs), what))
+    untested_configs = broken_configs & release_configs  # a broken file may also lie outside of the configs
+    if untested_configs:
+        what = f"configs with a wrong file: {', '.join(sorted(untested_configs))}"
+        findings.append(Finding("not-tested", str(release.path), len(untested_configs), what))
 
     # Set the levels, and sort by test.
     levels = {test: level for test, (level, _) in TESTS.items()}

@@ -14,6 +14,7 @@ from builders.core.errors import InputError
 from builders.core.progress import show_progress
 from builders.store.layout import (
     ANSWERS,
+    BEFORE,
     IDS,
     ORIGINAL_IDS,
     QRELS,
@@ -36,10 +37,11 @@ class CheckRule(NamedTuple):
         what: a description of the faults, which follows their number. Parameters are in braces.
         example: the SQL expression of an example.
         rows: the SQL after FROM, with a row for each fault. ``$config`` and ``$split`` are the tested split.
-            ``$queries``, ``$corpus`` and ``$qrels`` are the configs of its set. ``$query_split`` is the split with the
-            rows' queries, or NULL for queries of several splits. ``$second`` is the other split of a rule for two
-            splits. Names of ``_ROW_SETS`` may be used as tables. A rule for texts uses none of these parameters and
-            names, and its rows have the columns ``config`` and ``split``.
+            ``$queries``, ``$corpus`` and ``$qrels`` are the configs of its set. ``$before``, ``$removed``,
+            ``$duplicated`` and ``$others`` are configs of the main set. ``$query_split`` is the split with the rows'
+            queries, or NULL for queries of several splits. ``$second`` is the other split of a rule for two splits.
+            Names of ``_ROW_SETS`` may be used as tables. A rule for texts uses none of these parameters and names, and
+            its rows have the columns ``config`` and ``split``.
     """
 
     row_kind: str
@@ -57,15 +59,26 @@ _ROW_SETS = {
     "joined_rows": f"SELECT * FROM joined {_OF_SPLIT}",
     "original_here": f"SELECT original_id, text_id FROM original {_OF_SPLIT}",
     "answers_here": f"SELECT * FROM answered {_OF_SPLIT}",
-    "all_judged": "SELECT query_id, docid FROM judged WHERE config = $qrels AND split = $split",
+    "all_judged": "SELECT query_id, docid, score FROM judged WHERE config = $qrels AND split = $split",
     "passages": f"SELECT * FROM joined_passages {_OF_SPLIT}",
     "corpus_ids": "SELECT id FROM texts WHERE config = $corpus",
     "query_ids": "SELECT id FROM texts WHERE config = $queries AND split = coalesce($query_split, split)",
-    "known_before": "SELECT query_id AS before FROM judged WHERE config = 'qrels-before' AND split = $split",
+    "known_before": "SELECT query_id AS before FROM judged WHERE config = $before AND split = $split",
+    # Queries that `similar` removed keep their original ids.
+    "removed_queries": "SELECT query_id FROM joined WHERE config = $removed",
+    "told_apart": "SELECT id FROM texts WHERE config IN ($duplicated, $others) AND split = $split",
 }
 # Table of _ROW_SETS -> parameter of its config. If this config was not read, a rule that uses the table is skipped,
 # because the rule would report every row.
 _REQUIRED_CONFIGS = {"corpus_ids": "corpus", "query_ids": "queries"}
+# Table of _ROW_SETS -> parameters of its configs, which a release may lack. If the release has such a config, but the
+# config was not read, a rule that uses the table is skipped, because the rule would report sound rows.
+_OPTIONAL_CONFIGS = {
+    "all_judged": ["qrels"],
+    "known_before": ["before"],
+    "removed_queries": ["removed"],
+    "told_apart": ["duplicated", "others"],
+}
 _TOO_LONG = f"chars > CASE WHEN config LIKE '%corpus' THEN {LONGEST_PASSAGE} ELSE {LONGEST_QUERY} END"
 # Several Chinese queries may share a translation, so zh_id is part of GROUP BY. Ids are read only for repeated texts.
 _REPEATED_TEXTS = """(
@@ -99,7 +112,7 @@ _UNKNOWN_ORIGINALS = (
 _KNOWN_QUERIES = f"texts {_OF_SPLIT} AND key IN (SELECT key FROM texts WHERE config = $queries)"
 _REPEATED_ORIGINALS = f"texts {_OF_SPLIT} GROUP BY original_id HAVING count(*) > 1"
 _DIFFERENT_PAIRS = """(
-    WITH known AS (SELECT query_id, docid FROM judged WHERE config = $qrels AND split = $split AND score > 0),
+    WITH known AS (SELECT query_id, docid FROM all_judged WHERE score > 0),
          positives AS (SELECT query_id, docid FROM passages WHERE positive)
     (FROM known EXCEPT FROM positives) UNION ALL (FROM positives EXCEPT FROM known)
 )"""
@@ -107,13 +120,11 @@ _DIFFERENT_PAIRS = """(
 _NOT_IN_ONE = """(
     SELECT id, 1 AS asked, 0 AS told FROM query_ids
     UNION ALL
-    SELECT id, 0, 1 FROM texts WHERE config IN ('duplicated', 'others') AND split = $split
+    SELECT id, 0, 1 FROM told_apart
 ) GROUP BY id HAVING max(asked) = 0 OR sum(told) <> 1"""
 _SHARED_QUERIES = f"texts WHERE config = $config AND split = $second AND key IN (SELECT key FROM texts {_OF_SPLIT})"
 _ANSWER_PASSAGES = "(SELECT query_id, unnest(docids) AS docid FROM answers_here)"
 _LISTED_IDS = "listed WHERE config = $config"
-# Queries that `similar` removed keep their original ids.
-_REMOVED_QUERIES = f"SELECT query_id FROM joined WHERE config = '{REMOVED}'"
 RULES = (
     # Rules for texts (queries and passages). They give a finding for each config and split.
     CheckRule(
@@ -191,7 +202,7 @@ RULES = (
         test="dangling-ids",
         what="original ids of a query that {queries} lacks",
         example="original_id || ' (' || text_id || ')'",
-        rows=f"original_here ANTI JOIN query_ids ON id = text_id WHERE text_id NOT IN ({_REMOVED_QUERIES})",
+        rows="original_here ANTI JOIN query_ids ON id = text_id WHERE text_id NOT IN (FROM removed_queries)",
     ),
     CheckRule(
         row_kind="original",
@@ -360,7 +371,7 @@ RULES = (
         rows="query_ids LEFT JOIN joined_rows ON query_id = id GROUP BY id HAVING count(query_id) <> 1",
     ),
     CheckRule(
-        row_kind="benchmark-judged",
+        row_kind="benchmark",
         test="joined-rows",
         what="pairs that differ from {qrels}/{split}",
         example=_PAIR_EXAMPLE,
@@ -405,6 +416,13 @@ def check_rows(survey_tables: Survey, counted_stats: dict[str, Any]) -> Iterator
         for rule, tested_rows in row_tests:
             yield from _test_rows(survey_tables, rule, tested_rows)
             bar.update(1)
+    unread_configs = survey_tables.unread_configs()
+    if unread_configs:
+        # The counts lack the rows of these configs.
+        what = f"needs the rows of all configs; not read: {', '.join(unread_configs)}"
+        for test in ("split-sizes", "stats"):
+            yield Finding("not-tested", str(survey_tables.release.path), 1, f"{test}: {what}")
+        return
     yield from check_sizes(survey_tables, counted_stats)
     yield from check_stats(survey_tables, counted_stats)
 
@@ -428,13 +446,20 @@ def _tested_splits(survey_tables: Survey) -> Iterator[_TestedRows]:
     for config, split in survey_tables.loaded:
         yield _tested_split(survey_tables, config, split)
     main = SETS["main"]
-    duplicated, _ = TOLD_APART
+    duplicated, others = TOLD_APART
     # Rules about both configs apply to a split that only one of the configs has.
     told_apart_splits: set[str] = set()
     for config in TOLD_APART:
         told_apart_splits.update(survey_tables.splits(config))
     for split in sorted(told_apart_splits):
-        parameters = {"config": duplicated, "split": split, "queries": main.queries, "query_split": split}
+        parameters = {
+            "config": duplicated,
+            "split": split,
+            "query_split": split,
+            "queries": main.queries,
+            "duplicated": duplicated,
+            "others": others,
+        }
         yield _TestedRows(f"{duplicated}/{split}", {"told apart"}, parameters)
     query_configs = {dataset_set.queries for dataset_set in SETS.values()}
     for config in sorted(query_configs):
@@ -456,6 +481,8 @@ def _tested_split(survey_tables: Survey, config: str, split: str) -> _TestedRows
         "queries": dataset_set.queries,
         "corpus": dataset_set.corpus,
         "qrels": dataset_set.qrels,
+        "before": BEFORE,
+        "removed": REMOVED,
     }
     kinds: set[str] = set()  # stays empty for passages and plain queries, which only the rules for texts test
     if columns is QRELS and config == dataset_set.qrels:
@@ -478,10 +505,6 @@ def _tested_split(survey_tables: Survey, config: str, split: str) -> _TestedRows
         kinds = {"joined", "asked"}
         if dataset_set is main:
             kinds.add("benchmark")
-            # The rule is skipped if the qrels exist but are unreadable, because it would report every passage.
-            has_qrels = (main.qrels, split) in survey_tables.release.splits()
-            if not has_qrels or split in survey_tables.splits(main.qrels):
-                kinds.add("benchmark-judged")
     elif "zh_id" in columns.names:
         kinds = {"translated"}
         parameters["queries"] = main.queries
@@ -537,6 +560,14 @@ def _unread_config(survey_tables: Survey, row_sets: Collection[str], parameters:
         ]
         if not loaded_splits or (split is not None and split not in loaded_splits):
             return f"{config}/{split}" if split else f"{config}"
+    unread_configs = survey_tables.unread_configs()
+    for row_set, config_parameters in _OPTIONAL_CONFIGS.items():
+        if row_set not in row_sets:
+            continue
+        for config_parameter in config_parameters:
+            config = parameters[config_parameter]
+            if config in unread_configs:
+                return config
     return ""
 
 
@@ -572,9 +603,6 @@ def _compare_sizes(
 
 def check_stats(survey_tables: Survey, counted_stats: dict[str, Any]) -> Iterator[Finding]:
     """Compare the values of ``stats.json`` with counts of the rows."""
-    # The counts lack the rows of a split that could not be read.
-    if survey_tables.failures:
-        return
     try:
         written_stats = read_stats(survey_tables.release.path)
     except InputError as error:

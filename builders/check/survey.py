@@ -146,6 +146,11 @@ class Survey:
                 config_splits.append(split)
         return sorted(config_splits, key=_split_order)
 
+    def unread_configs(self) -> list[str]:
+        """Return the configs of which the release has a split that is not in the tables, sorted."""
+        loaded_splits = set(self.loaded)
+        return sorted({config for config, split in self.release.splits() if (config, split) not in loaded_splits})
+
 
 def _split_order(split: str) -> tuple[int, str]:
     position = SPLITS.index(split) if split in SPLITS else len(SPLITS)

@@ -67,10 +67,13 @@ class ReleaseSet:
         release_configs = {config for config, _ in self.release.splits()}
         for config in (configs.corpus, configs.queries):
             if config not in release_configs:
-                verb = "release" if configs.queries == "queries" else f"add {self.name}"
+                main = SETS["main"]
+                remedy = configs.origin
+                # A set of perturbed questions has the main set's corpus.
+                if config in (main.corpus, main.queries):
+                    remedy = "make it by `python -m builders release`"
                 raise InputError(
-                    f"lacks the config {config!r} of the set {self.name!r}; run `python -m builders {verb}`",
-                    path=self.release.path,
+                    f"lacks the config {config!r} of the set {self.name!r}; {remedy}", path=self.release.path
                 )
         return configs
 

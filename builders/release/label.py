@@ -21,13 +21,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from builders.core.errors import InputError
 from builders.core.folders import task_folder
 from builders.core.words import split_words
 from builders.release.answer_records import RAW, record_of
-from builders.release.paragraphs import cut_passages
+from builders.release.paragraphs import JoinedPassages, cut_passages
 from builders.release.rows import RawRow, Words, parse_rows
-from builders.sources.lines import Block
-from builders.store.layout import text_id
+from builders.sources.lines import Block, line_number
+from builders.store.layout import LONGEST_TEXT, text_id
 from builders.text.span_f1 import QuestionTokens, char_ids, label_questions, word_ids
 from builders.text.span_options import SpanOptions
 
@@ -68,7 +69,8 @@ SCHEMAS = {
 def label_block(block: Block, options: SpanOptions, work_folder: Path) -> int:
     """Label the paragraphs of a block, cut passages, compute ids, and write the result to ``work_folder``.
 
-    Returns the number of raw rows. Raises :class:`InputError` with file and line for a wrong row.
+    Returns the number of raw rows. Raises :class:`InputError` with file and line for a wrong row, and for a passage
+    that readers of a release would refuse.
     """
     offsets = []
     rows = []
@@ -85,6 +87,7 @@ def label_block(block: Block, options: SpanOptions, work_folder: Path) -> int:
     is_blank = passages.blank()
     blank_passages = np.bincount(row_of_document[passages.document[is_blank]], minlength=len(rows))
     passages = passages.keep(~is_blank)
+    _expect_short_passages(passages, block, np.array(offsets, np.int64)[row_of_document], options)
 
     query_ids = [text_id(row.question) for row in rows]
     split = block.source.split
@@ -115,6 +118,27 @@ def label_block(block: Block, options: SpanOptions, work_folder: Path) -> int:
         write_labelled(folder, "passages", passage_columns)
         write_labelled(folder, "positives", positives)
     return len(rows)
+
+
+def _expect_short_passages(
+    passages: JoinedPassages, block: Block, document_offsets: npt.NDArray[np.int64], options: SpanOptions
+) -> None:
+    """Raise :class:`InputError` for a passage that readers of a release would refuse.
+
+    Each paragraph is short enough (:func:`.rows.parse_row`), but paragraphs are joined. ``document_offsets`` has the
+    offset of each document's line in the source.
+    """
+    long_passages = np.flatnonzero(passages.chars > LONGEST_TEXT)
+    if not long_passages.size:
+        return
+    first_long = long_passages[0]
+    remedy = "leave out --whole-documents" if options.whole_documents else "cut its paragraphs or lower --min-chars"
+    raise InputError(
+        f"the joined paragraphs of a passage have {passages.chars[first_long]:,} characters, "
+        f"expected at most {LONGEST_TEXT:,}; {remedy}",
+        path=block.source.shown,
+        line=line_number(block.source, int(document_offsets[passages.document[first_long]])),
+    )
 
 
 def label_rows(rows: Sequence[RawRow[Any]], options: SpanOptions) -> npt.NDArray[np.bool_]:

@@ -105,6 +105,10 @@ def find_similar(
         if output_path is not None and os.path.realpath(output_path) == os.path.realpath(release_path):
             raise UsageError(f"{option} and --release name the same directory {output_path}; expected a new directory")
 
+    # The new release replaces the whole directory, so the list would be lost.
+    if out is not None and list is not None and Path(os.path.realpath(list)).is_relative_to(os.path.realpath(out)):
+        raise UsageError(f"--list {list} is inside --out {out}; expected a file outside of the new release")
+
     from builders.core.files import check_file, write_text
     from builders.similar.contamination import compare_pairs, contamination_report, write_pair_questions
     from builders.similar.pairs import names_of

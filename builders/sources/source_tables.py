@@ -10,6 +10,7 @@ import io
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, dropwhile
 from pathlib import Path
 from typing import IO
 
@@ -115,13 +116,18 @@ def open_table(source: Source, encoding: str = "auto", *, spreadsheet: bool = Fa
     With ``spreadsheet``, TSV files may have quoted fields, as spreadsheets and :mod:`csv` write them.
     """
     encoding = encoding_of(lambda: open_bytes(source), source.shown, encoding)
-    # The first line with text decides on the delimiter.
-    for _, text in _lines(source, encoding):
-        if text.strip():
-            delimiter = _delimiter_of(text)
-            _, first_row = next(_records(source, encoding, delimiter, spreadsheet))
-            return Table(source, encoding, delimiter, spreadsheet, first_row)
-    raise InputError("is empty; expected a table", path=source.shown)
+    header_line = next(_lines_from_header(source, encoding), None)
+    if header_line is None:
+        raise InputError("is empty; expected a table", path=source.shown)
+    _, header = header_line
+    delimiter = _delimiter_of(header)
+    _, first_row = next(_records(source, encoding, delimiter, spreadsheet))
+    return Table(source, encoding, delimiter, spreadsheet, first_row)
+
+
+def _lines_from_header(source: Source, encoding: str) -> Iterator[tuple[int, str]]:
+    """Yield (line number from 1, line with its end) from the first line with text on, as :func:`header_of` reads it."""
+    return dropwhile(lambda numbered_line: not numbered_line[1].strip(), _lines(source, encoding))
 
 
 def _lines(source: Source, encoding: str) -> Iterator[tuple[int, str]]:
@@ -140,19 +146,21 @@ def _lines(source: Source, encoding: str) -> Iterator[tuple[int, str]]:
 
 def _records(source: Source, encoding: str, delimiter: str, spreadsheet: bool) -> Iterator[tuple[int, list[str]]]:
     """Yield (number of the first line, fields) of every row that is not empty, including the header."""
+    lines = _lines_from_header(source, encoding)
     if delimiter == "\t" and not spreadsheet:
-        for number, line in _lines(source, encoding):
+        for number, line in lines:
             row_text = line.removesuffix("\n").removesuffix("\r")
             if row_text:
                 yield number, row_text.split("\t")
         return
     # With strict, a missing closing quote is an error, and so is text after a closing quote.
-    reader = csv.reader((line for _, line in _lines(source, encoding)), delimiter=delimiter, strict=True)
-    first_line = 1
+    header_number, header = next(lines, (1, ""))
+    reader = csv.reader(chain([header], (line for _, line in lines)), delimiter=delimiter, strict=True)
+    first_line = header_number
     try:
         for fields in reader:
             if fields:
                 yield first_line, fields
-            first_line = reader.line_num + 1
+            first_line = header_number + reader.line_num
     except csv.Error as error:
         raise InputError(f"not a row of CSV: {error}", path=source.shown, line=first_line) from None

@@ -199,4 +199,6 @@ def _repository_path(uri: str) -> str:
 
 def _page_url(uri: str) -> str:
     """Return the address of a page, relative to the site."""
-    return posixpath.join(posixpath.dirname(uri), "" if uri.endswith("index.md") else Path(uri).stem + "/")
+    # MkDocs makes the page of a folder from index.md or README.md.
+    is_page_of_folder = posixpath.basename(uri) in ("index.md", "README.md")
+    return posixpath.join(posixpath.dirname(uri), "" if is_page_of_folder else Path(uri).stem + "/")

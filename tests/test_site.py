@@ -51,6 +51,17 @@ def test_a_linked_file_outside_the_pages_becomes_a_page_and_search_knows_chinese
     assert any("检索\u200b" in entry["text"] for entry in search["docs"])  # jieba marks the ends of words
 
 
+def test_the_language_switch_of_a_folders_readme_leads_to_the_page_itself(small_project: Path) -> None:
+    (small_project / "examples").mkdir()
+    (small_project / "examples" / "README.md").write_text("# Examples\n", encoding="utf-8")
+    (small_project / "docs" / "more.md").write_text("# More\n\n[examples](../examples/README.md)\n", encoding="utf-8")
+    (small_project / "docs" / "index.md").write_text("# Start\n", encoding="utf-8")
+    built = build_site(small_project)
+    assert built.returncode == 0, built.stderr
+    page = (small_project / "build" / "site" / "examples" / "index.html").read_text(encoding="utf-8")
+    assert '<a href="./" hreflang="en"' in page
+
+
 @pytest.mark.parametrize(
     ("mistake", "message"),
     [

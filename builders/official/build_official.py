@@ -40,10 +40,10 @@ def build_official(
     """Build a release from the official archives, or from a copy.
 
     --archive reads the original release, the pre-processed release, or some of their files. The original release has
-    passage_collection.json, train.json, dev.json, test1.json and test2.json. The pre-processed release has part-00 to
-    part-03 with passage2id.map.json, dual.train.tsv, cross.train.tsv, dev.q.format and q2qid.dev.json. The TSVs'
-    negatives become `negative_passages`. The top 50 passages of the official dual-encoder become
-    runs/official-dev-top50.trec.
+    passage_collection.json, train.json and dev.json. The pre-processed release has part-00 to part-03 with
+    passage2id.map.json, dual.train.tsv, cross.train.tsv, dev.q.format and q2qid.dev.json. The TSVs' negatives become
+    `negative_passages`. The top 50 passages of the official dual-encoder become runs/official-dev-top50.trec. The test
+    queries came in separate files, test1.json and test2.json, whose public address is not known.
 
     The build compares ids with the MD5s of their texts, parts with the map, and TSVs with train.json. Differences are
     printed, and counted in stats.json with examples. A line in a wrong format stops the build. The error names the

@@ -169,6 +169,7 @@ def test_closed_streams_lead_nowhere(sample_release: Path, tmp_path: Path, redir
     words = command("builders", "export", options, tmp_path / "closed")
     assert _run_in_bash(f'"$@" {redirections}', words).returncode == 0
     run("builders", "export", options, tmp_path / "open")
+    # A file that is opened after stdout was closed gets its number, so print would write into the file.
     for path in (tmp_path / "open").rglob("*.*"):
         assert path.read_bytes() == (tmp_path / "closed" / path.relative_to(tmp_path / "open")).read_bytes()
 

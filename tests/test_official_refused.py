@@ -314,6 +314,7 @@ def build_from_hub(hub: Hub, tmp_path: Path, *copies: str, code: int = 0) -> Don
 
 
 def test_copies_come_from_a_hub(tmp_path: Path, hub_with_copies: Hub) -> None:
+    # Only positives are judgments: of MTEB's two rows, one has the score 0.
     for judgment_count, copies in ((2, [f"{RANKING}/dev.jsonl.gz"]), (1, [MTEB]), (1, [C_MTEB, f"{C_MTEB}-qrels"])):
         done = build_from_hub(hub_with_copies, tmp_path, *copies)
         assert json.loads(done.stdout)["copy"]["published"]["dev judgments"] == [judgment_count, 9863]

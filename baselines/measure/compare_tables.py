@@ -113,7 +113,7 @@ def comparison_text(result: dict[str, Any], mark: bool = False) -> str:
     measures = result["measures"]
     # The heading, and the table of the systems.
     reference = f"{style.escape(result['reference'])}, {result['queries']} queries"
-    if result["ties"] in TIE_RULES:
+    if result["ties"] in TIE_RULES:  # the default is not named
         reference += f"; ties: {TIE_RULES[result['ties']]}"
     system_table = style.table(["system", *map(measure_title, measures)], _system_rows(result, style))
     parts = [f"reference: {reference}\n\n{_explanation(result)}", system_table]

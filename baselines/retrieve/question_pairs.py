@@ -79,6 +79,7 @@ def _read_table(file: PairFile) -> Iterator[tuple[int, Sequence[str], Sequence[A
     if len(columns) != len(table.first):
         expected = f"the {len(columns)} columns named in --pairs: {', '.join(columns)}"
         raise InputError(f"has {len(table.first)} columns; expected {expected}", path=file.path)
+    # Without columns, rows() yields the header, too.
     for row_number, (line_number, values) in enumerate(table.rows()):
         is_header = row_number == 0 and not file.columns
         if not is_header:

@@ -104,7 +104,8 @@ def rerank_run(
     come from options, from the model's family or from its files.
 
     --kind llm asks a language model if a passage answers the query. The score is the logit of yes minus the logit of
-    no. --prompt is the instruction to the language model. For other models, --prompt is put before every query.
+    no. For the kinds llm and listwise, --prompt is the instruction to the language model. For other models, --prompt is
+    put before every query.
 
     --kind listwise asks a model behind an endpoint to sort 20 passages at a time. OPENAI_BASE_URL is the address of
     the endpoint, which needs OpenAI's chat API. OPENAI_API_KEY is the endpoint's key. Queries and passages are sent to

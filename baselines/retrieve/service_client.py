@@ -66,13 +66,13 @@ class ServiceCosts:
         self.kept_texts = 0
         self._requests = 0.0
         self._tokens: float | None = 0.0
-        self._seconds = 0.0
-        self._request_seconds: list[float] = []
+        self._seconds_of_answers = 0.0
+        self._own_request_seconds: list[float] = []
 
     def add_request(self, seconds: float) -> None:
         """Note the time of a successful request of this command, without earlier attempts."""
         with self._lock:
-            self._request_seconds.append(seconds)
+            self._own_request_seconds.append(seconds)
 
     def add(self, key: bytes, answer: StoredAnswer, *, is_kept: bool) -> None:
         """Count the answer of a text, but only once. ``is_kept``: an earlier request has brought the answer."""
@@ -83,7 +83,7 @@ class ServiceCosts:
             self.texts += 1
             self.kept_texts += is_kept
             self._requests += answer.requests
-            self._seconds += answer.seconds
+            self._seconds_of_answers += answer.seconds
             # The sum is unknown as soon as the service has not counted the tokens of a text.
             if self._tokens is not None:
                 self._tokens = None if answer.tokens is None else self._tokens + answer.tokens
@@ -95,11 +95,11 @@ class ServiceCosts:
             "kept_texts": self.kept_texts,
             "requests": round(self._requests),
             "tokens": None if self._tokens is None else round(self._tokens),
-            "request_seconds": round(self._seconds, 3),
+            "request_seconds": round(self._seconds_of_answers, 3),
         }
-        # If every answer was kept, this command has sent no request.
-        if self._request_seconds:
-            latency = Latency.of_seconds(self._request_seconds).to_json()
+        # If every answer was kept, this command has only asked about the probe texts, which are not counted.
+        if self._own_request_seconds:
+            latency = Latency.of_seconds(self._own_request_seconds).to_json()
             latency["requests"] = latency.pop("queries")
             costs["request_latency"] = latency
         return costs

@@ -33,9 +33,9 @@ def add_restrain(
     second nearest, and so on. From the last rank, the queries with the largest cosines are used.
 
     restrain-SIZE-extrapolation has SIZE other training queries. They are drawn after the K nearest training queries of
-    every test query are removed. K is --exclude, or the K that allows the largest sets. K does not depend on SIZE, so a
-    smaller set is part of a larger set of its kind. Interpolation and extrapolation sets never share a query. Many test
-    queries cause a warning, because almost every training query is then similar to some test query.
+    every test query are removed. K is --exclude, or the K that allows the largest sets of both kinds. K does not depend
+    on SIZE, so a smaller set is part of a larger set of its kind. Interpolation and extrapolation sets never share a
+    query. Many test queries cause a warning, because almost every training query is then similar to some test query.
 
     The sets are added to a copy of the release as configs with the columns of qrels. The same vectors, seed and options
     give the same sets on any number of threads. For every set, the command prints the mean cosine of a test query and

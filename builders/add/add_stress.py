@@ -24,16 +24,16 @@ def add_stress(
 ) -> "WrittenRelease":
     """Add sets of perturbed questions: typos, scripts, pinyin.
 
-    The main set's development and test questions are changed as people's typing changes them, one change a question.
-    Each kind is a set stress-KIND with the config stress-KIND-queries (_id, text, original_id). Passages and judgments
-    are those of the originals. Names, numbers and negations stay. A question that a rule cannot change, or that would
-    become another question, is counted and left out. Sets of an earlier call are replaced. docs/stress.md has the
-    rules.
+    The main set's development and test questions are changed as people's typing changes them. Each kind is a set
+    stress-KIND with the config stress-KIND-queries (_id, text, original_id). Passages and judgments are those of the
+    originals. A question that a rule cannot change, or that would become another question, is counted and left out.
+    Sets of an earlier call are replaced. docs/stress.md has the rules.
 
     traditional: traditional characters, by phrases (OpenCC). homophone: a frequent character of the same pronunciation.
     swap, drop, repeat: two neighbouring characters swapped, a character missing, a character twice. full-width:
-    letters, digits and signs in full width. pinyin-word: one word in pinyin. Except traditional and full-width, a rule
-    changes one word, and the result is no word of jieba's dictionary.
+    letters, digits and signs in full width. pinyin-word: one word in pinyin. traditional and full-width change the
+    whole question. The other rules change one word, which is no name, number or negation, and the result is no word of
+    jieba's dictionary.
 
     The same questions and seed give the same sets. A question's change does not depend on the other questions, unless
     they already have the changed text.

@@ -369,7 +369,7 @@ def import_files(
     for package in annotation_round.packages:
         packages[package.name] = (package, {item.pair for item in items_of(round_path, package)})
 
-    # Label Studio records the time of a judgment. Sheets have no times.
+    # Label Studio records the time of a judgment. Most sheets have no times.
     timed: list[Judgment] = []
     untimed: list[Judgment] = []
     for path in judgment_paths:

@@ -215,7 +215,9 @@ class BlockWork:
         """Yield ``parse(block)`` and the numbers (from 1) of the parsed lines, for every block of a file.
 
         ``parse`` is a function of :mod:`.official_formats`. ``span`` is the byte range to read: start and end. Blocks
-        end after a match of ``cut``. Raises :class:`InputError` for a bad line, unless bad lines are skipped.
+        end after a match of ``cut``. A file that is one JSON object has another ``cut`` than the end of a line: its
+        blocks may end within a line, and the numbers are no line numbers. Raises :class:`InputError` for a bad line,
+        unless bad lines are skipped.
         """
         start, stop = span or (0, file.size)
         first_line = 1 + file.read(start).count(b"\n")  # line number of the block's first line

@@ -47,9 +47,11 @@ def find_similar(
       n-gram      The Jaccard similarity of character n-grams is at least --jaccard, and no short text adds new letters.
       model       The score of `python -m baselines match` is above --threshold. The paper uses only --by model.
 
-    The questions are removed from queries, qrels, train and crosslingual. train-similar has the removed questions with
-    their passages. duplicated has the dev and test questions that are similar to a removed question. others has the
-    remaining dev and test questions. To remove further questions, run the verb on its own output with other options.
+    The questions are removed from every config with training questions: queries, qrels, qrels-before, train, answers,
+    crosslingual and crosslingual-queries. Sets of `add restrain` and `add resttest` are left out. train-similar has the
+    removed questions with their passages. duplicated has the dev and test questions that are similar to a removed
+    question. others has the remaining dev and test questions. To remove further questions, run the verb on its own
+    output with other options.
 
     --threshold depends on the model: 0.5 for the probabilities of a question-matching model (Section 2.3), or the
     result of `python -m baselines match --calibrate`. At 0.5, the cosines of an encoder such as e5 match nearly every
@@ -88,7 +90,8 @@ def find_similar(
         python -m builders similar --release build/release --out build/similar
         python -m baselines match --release build/release --split dev test --model build/models/matching \\
           --out build/runs/similar.run
-        python -m builders similar --release build/release --scores build/runs/similar.run --out build/similar
+        python -m builders similar --release build/release --scores build/runs/similar.run --threshold 0.5 \\
+          --out build/similar
         python -m builders similar --release build/release --against bge-train.jsonl.gz other/*.parquet
     """
     if not against and out is None:

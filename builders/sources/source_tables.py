@@ -78,10 +78,10 @@ class Table:
     ) -> Iterator[tuple[int, list[str]]]:
         """Yield (line, fields) of every row after the header. The fields are in the order of ``columns``.
 
-        ``line`` is the number of the row's first line in the file, from 1. Without ``columns``, the first row is no
-        header, and all fields are yielded. With ``rest_in_last``, the last column of a TSV file extends to the end of
-        the line and may contain tabs. Raises :class:`InputError` for a missing column, invalid quotes, and a wrong
-        number of columns.
+        ``line`` is the number of the row's first line in the file, from 1. Without ``columns``, the first row is
+        yielded, too, as if it were no header, and every row has all its fields. With ``rest_in_last``, the last column
+        of a TSV file extends to the end of the line and may contain tabs. Raises :class:`InputError` for a missing
+        column, invalid quotes, and a wrong number of columns.
         """
         records = _records(self.source, self.encoding, self.delimiter, self.spreadsheet)
         column_count = len(self.first)

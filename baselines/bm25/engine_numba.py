@@ -95,7 +95,8 @@ _SPARSE_SHARE = 8
 _POSTINGS_PER_LOOKUP = 12
 _CHUNKS_PER_SAMPLE = 8  # every eighth chunk is in the sample from which a threshold is guessed
 _FEWEST_CHUNKS = 4  # no threshold is guessed for smaller collections
-_DEVIATIONS = 3  # standard deviations between the expected number of hits in the sample, and the number that is used
+# Standard deviations between the expected number of hits in the sample, and the number that is used.
+_DEVIATIONS = 3
 # No threshold is guessed for a query that has fewer postings than this number times top_k.
 _POSTINGS_PER_HIT = 8
 
@@ -227,7 +228,8 @@ def _merge_range(folder: Path, chunks: list[dict[str, Any]], pairs: Array, range
         postings = read_column(chunk_number, "postings", np.uint32, posting_limits)
         # A posting has the index of a pair in the chunk's own pairs. Replace it by the index in all pairs.
         pair_numbers = np.searchsorted(pairs, chunk["pairs"]).astype(np.uint32)
-        shifted_rows = postings >> _PAIR_BITS << _PAIR_BITS  # the upper bits of the postings, with zeros below
+        # The upper bits of the postings, with zeros below.
+        shifted_rows = postings >> _PAIR_BITS << _PAIR_BITS
         hash_parts.append(hashes)
         size_parts.append(read_column(chunk_number, "size", np.int64, list_limits))
         chunk_parts.append(np.full(len(hashes), chunk_number))
@@ -852,7 +854,8 @@ def _search_queries(first_terms, weights, list_ranges, index, chunk_size, passag
         np.empty(min(2 * top_k, passage_count), np.int64),
     )
     hit_counts = np.zeros(query_count, np.int64)
-    hits = np.empty(top_k, np.int64)  # grows by doubling, because most queries of a large top_k have fewer hits
+    # Grows by doubling, because most queries of a large top_k have fewer hits.
+    hits = np.empty(top_k, np.int64)
     total = 0
     for query in range(query_count):
         first_term = first_terms[query]

@@ -118,7 +118,8 @@ ANALYZERS: dict[str, Callable[[str], list[str]]] = {
     "both": lambda text: word_tokens(text) + cut_bigrams(text),
 }
 _WITH_WORDS = ("words", "both")  # analyzers that use word_tokens()
-_WITH_CHARACTERS = ("characters", "bigrams", "both")  # analyzers that use cut_characters() or cut_bigrams()
+# Analyzers that use cut_characters() or cut_bigrams().
+_WITH_CHARACTERS = ("characters", "bigrams", "both")
 
 
 @dataclass(frozen=True)

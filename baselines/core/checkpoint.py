@@ -35,7 +35,8 @@ _SUFFIXES = {".json", ".safetensors", ".txt", ".model", ".png", ".jinja"}
 _STATES = ("checkpoint-", "runs")  # folders of the trainer's checkpoints and of TensorBoard
 _AGAIN = "pull or convert the checkpoint again, or train it again (--again)"
 _HUB_NAME = re.compile(r"[\w.-]{1,96}(/[\w.-]{1,96})?")
-TRAINING_FORMAT: Literal[1] = 1  # of training.json; increase the number when earlier versions cannot read the file
+# Of training.json; increase the number when earlier versions cannot read the file.
+TRAINING_FORMAT: Literal[1] = 1
 _LIBRARIES = ("torch", "transformers", "sentence-transformers", "accelerate", "tokenizers", "numpy", "pyarrow")
 
 

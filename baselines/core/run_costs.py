@@ -26,7 +26,8 @@ from builders.core.quiet import quiet_call
 from builders.core.sampling import draw_in_order
 
 THROUGHPUT_KEY = "throughput"
-CUT_KEY = "texts_cut"  # of baselines/retrieve/cut_texts.py; stated here for modules that do not import PyTorch
+# Of baselines/retrieve/cut_texts.py; stated here for modules that do not import PyTorch.
+CUT_KEY = "texts_cut"
 # Keys of a manifest whose values differ between two equal calls.
 TIMED_KEYS = (THROUGHPUT_KEY, MANIFEST_KEY)
 ALONE = "each query alone, after the run"

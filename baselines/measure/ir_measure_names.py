@@ -14,7 +14,8 @@ from builders.core.errors import InputError
 
 # The alternatives to Recall@k, which would be read as the official recall@k.
 _RECALL = "Recall"
-_HIGHEST_COUNT = 1_000_000  # the highest cutoff and grade; trec_eval ends the process for a cutoff of 0
+# The highest cutoff and grade; trec_eval ends the process for a cutoff of 0.
+_HIGHEST_COUNT = 1_000_000
 _SMALLEST_STEP = 1e-6  # above 0 and below 1, for parameters that exclude both
 # The range of each parameter that is a number, ends included.
 _RANGES: dict[str, tuple[float, float]] = {

@@ -148,7 +148,8 @@ def _missing_data(row: TableRow, release: Release, do: Steps, has_negatives: boo
     configs = SETS[row.set]
     if (configs.queries, split) not in splits:
         return f"has no {configs.queries}/{split} to measure on; `python -m builders add` adds sets"
-    missing_configs = {row.needs} - {config for config, _ in splits} - {""}  # "": the row needs no further config
+    # "": the row needs no further config.
+    missing_configs = {row.needs} - {config for config, _ in splits} - {""}
     if row.needs or row.queries or row.qrels:  # configs of the quality strategies (Section 2.3)
         for config in (row.queries, row.qrels or configs.qrels):
             if config and (config, split) not in splits:

@@ -270,7 +270,8 @@ def _choose_values(options: ModelOptions, family_name: str, family: Family) -> t
         sources["query_prompt"] = f"--prompt-name {prompt_name} of {_family_source(family_name, family, 'prompts')}"
     elif prompt_name:
         values["prompt_name"] = prompt_name
-        values["query_prompt"] = None  # a family's prompt would be used in place of the named prompt
+        # A family's prompt would be used in place of the named prompt.
+        values["query_prompt"] = None
         sources["prompt_name"] = ""  # only the prompt itself is reported, with its source
         sources["query_prompt"] = f"--prompt-name {prompt_name}, {OWN}"
     return values, sources

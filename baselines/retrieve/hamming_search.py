@@ -28,7 +28,8 @@ from builders.core.jobs import in_threads
 from builders.core.limits import usable_cores
 from builders.core.progress import show_progress
 
-_BLOCK_ROWS = 1 << 14  # passages per step: a column of words takes 128 kB, which fits into a CPU's cache
+# Passages per step: a column of words takes 128 kB, which fits into a CPU's cache.
+_BLOCK_ROWS = 1 << 14
 _WORD_BYTES = 8
 # A sort key has the distance in the upper bits, and the rank of the passage's id in the lower 40 bits.
 _RANK_BITS = 40

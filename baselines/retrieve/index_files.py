@@ -60,7 +60,8 @@ class _Manifest(msgspec.Struct):
     """The fields of a manifest that are validated. The manifest may have further fields."""
 
     name: Literal["dureader_retrieval embeddings"]
-    format: Literal[1, 2]  # 2: smaller embeddings than 16-bit floats, which earlier versions cannot read
+    # 2: smaller embeddings than 16-bit floats, which earlier versions cannot read.
+    format: Literal[1, 2]
     of: Literal["passages", "queries"]
     config: str
     split: str

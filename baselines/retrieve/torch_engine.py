@@ -62,7 +62,8 @@ class TorchEngine(SearchEngine):
         """
         self._best_scores = torch.full((len(query_vectors), candidate_count), -torch.inf, device=device)
         self._best_rows = torch.full((len(query_vectors), candidate_count), -1, device=device)
-        torch.set_float32_matmul_precision("highest")  # otherwise a GPU may round 32-bit numbers to TF32
+        # Otherwise a GPU may round 32-bit numbers to TF32.
+        torch.set_float32_matmul_precision("highest")
         self._device = device
         self._is_on_gpu = device.startswith("cuda")
         self._dtype = torch.float32
@@ -81,7 +82,8 @@ class TorchEngine(SearchEngine):
     def prepare(self, block: Vectors) -> torch.Tensor:
         """Convert a block to a tensor in the CPU's memory, for :meth:`add`."""
         if block.dtype != np.float16:
-            self._is_keeping = False  # the passages have 32-bit numbers, which would lose digits on a GPU
+            # The passages have 32-bit numbers, which would lose digits on a GPU.
+            self._is_keeping = False
         passages = torch.from_numpy(block)
         # A GPU copies pinned memory while it computes.
         return passages.pin_memory() if self._is_on_gpu else passages.to(self._dtype)

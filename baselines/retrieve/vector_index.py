@@ -378,7 +378,8 @@ class Retriever(abc.ABC):
         if len(new_rows):
             parts_folder.mkdir(exist_ok=True)
             chosen_rows = new_rows.tolist()
-            chunk_rows = max(1, self.chunk_rows // _PARTS_PER_CHUNK)  # an interruption loses a chunk
+            # An interruption loses a chunk.
+            chunk_rows = max(1, self.chunk_rows // _PARTS_PER_CHUNK)
             part_path = parts_folder / key_of(chosen_rows)
             index = self.index(release, config, part_path, chunk_rows=chunk_rows, chosen_rows=chosen_rows)
             parts.append((index, new_rows))

@@ -353,7 +353,8 @@ def read_teacher_scores(
     for query_id, rows in rows_by_query.items():
         query_scores: dict[int, float] = {}
         for row, (_, score) in zip(rows, hits_by_query[query_id], strict=True):
-            query_scores.setdefault(row, score)  # if a passage occurs twice, the higher score counts
+            # If a passage occurs twice, the higher score counts.
+            query_scores.setdefault(row, score)
         scores[query_id] = query_scores
     return scores
 

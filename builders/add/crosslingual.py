@@ -135,7 +135,8 @@ def read_pairs(
         ids_by_text.setdefault(query_text, query_id)
     for source in table_sources:
         table = open_table(source, encoding, spreadsheet=True)
-        roles: dict[str, str] = {}  # key, zh or english -> name of the column, or "" without such a column
+        # Key, zh or english -> name of the column, or "" without such a column.
+        roles: dict[str, str] = {}
         for role, accepted_names in _COLUMNS.items():
             roles[role] = next((name for name in accepted_names if name in table.columns), "")
         # A first row without the names of two such columns is a row of data.

@@ -47,7 +47,8 @@ def write_restrain_sets(
     train_ids = labelled_queries(train_qrels)
     test_ids = _query_ids_of(base_release, test_splits)
     # One call reads both kinds of queries, because they may be in the same files. The training queries come first.
-    query_groups = {"qrels/train": train_ids, "/".join(test_splits): test_ids}  # the names are for errors
+    # The names are for errors.
+    query_groups = {"qrels/train": train_ids, "/".join(test_splits): test_ids}
     vectors = _vectors_of(base_release, query_groups, embeddings)
     train_vectors = vectors[: len(train_ids)]
     test_vectors = vectors[len(train_ids) :]

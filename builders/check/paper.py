@@ -32,7 +32,8 @@ def side_by_side(release_stats: dict[str, Any]) -> str:
     for qrels_split, overlap in release_stats.get("label_overlap", {}).items():  # for example qrels/dev
         overlapping = format_figure(overlap["overlapping"])
         query_count = format_figure(overlap["test_queries"])
-        share = f"{overlap['overlapping_share'] or 0:.2%}"  # None without a positive passage in the split
+        # None without a positive passage in the split.
+        share = f"{overlap['overlapping_share'] or 0:.2%}"
         counts = f"{qrels_split}: {overlapping} of {query_count} queries ({share})"
         lines += ["", f"{counts} share a positive passage with a training query"]
     return "\n".join(lines)

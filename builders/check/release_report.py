@@ -124,7 +124,8 @@ def run_check(release: Release, accepted: frozenset[str] = frozenset()) -> Check
             figures.stats["label_overlap"] = overlap
         drawn_rows = drawn_overlaps(tables.loaded, release.table)
     release_configs = {config for config, _ in release.splits()}
-    untested_configs = broken_configs & release_configs  # a broken file may also lie outside of the configs
+    # A broken file may also lie outside of the configs.
+    untested_configs = broken_configs & release_configs
     if untested_configs:
         what = f"configs with a wrong file: {', '.join(sorted(untested_configs))}"
         findings.append(Finding("not-tested", str(release.path), len(untested_configs), what))

@@ -484,7 +484,8 @@ def _tested_split(survey_tables: Survey, config: str, split: str) -> _TestedRows
         "before": BEFORE,
         "removed": REMOVED,
     }
-    kinds: set[str] = set()  # stays empty for passages and plain queries, which only the rules for texts test
+    # Stays empty for passages and plain queries, which only the rules for texts test.
+    kinds: set[str] = set()
     if columns is QRELS and config == dataset_set.qrels:
         kinds = {"judged", "labelled"}
         if dataset_set is main:

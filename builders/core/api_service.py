@@ -34,7 +34,8 @@ _LONGEST_RETRY_AFTER = 600.0  # seconds; for a longer wait, the user starts the 
 # A shorter request may succeed: a text may be too long or wrong, or all texts together may be too long.
 _MAY_BE_SPLIT = (400, 413, 422, 500)
 _LONGEST_QUOTE = 300  # characters of a reply in an error
-_LONGEST_NUMBER = 20  # characters of a number in Retry-After; more digits are far beyond the longest wait
+# Characters of a number in Retry-After; more digits are far beyond the longest wait.
+_LONGEST_NUMBER = 20
 _FIRST_REDIRECT = 300
 _FIRST_ERROR = 400
 
@@ -197,7 +198,8 @@ def _seconds_of(retry_after: str | None) -> float | None:
     if retry_after is None:
         return None
     text = retry_after.strip()
-    is_number = text.isascii() and text.replace(".", "", 1).isdecimal()  # digits, with at most one point
+    # Digits, with at most one point.
+    is_number = text.isascii() and text.replace(".", "", 1).isdecimal()
     if is_number:
         return float(text[:_LONGEST_NUMBER])
     try:

@@ -39,7 +39,8 @@ def read_help(function: Callable[..., Any]) -> VerbHelp:
     for line in further_text.splitlines():
         heading = _SECTION.fullmatch(line)
         if heading:
-            section_name = heading[1].rstrip("s")  # Example and Examples are the same section; Args becomes Arg
+            # Example and Examples are the same section; Args becomes Arg.
+            section_name = heading[1].rstrip("s")
             lines_by_section[section_name] = []
         else:
             lines_by_section[section_name].append(line)

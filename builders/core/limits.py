@@ -33,7 +33,8 @@ _FULL_DISK_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FULL_DISK_WORDS = re.compile(
     r"\d+ requested and \d+ written|file write failed|unexpected pos \d+ vs|max_temp_directory_size|write all bytes"
 )
-_thread_state = threading.local()  # the folders of the active convert_full_disk blocks of each thread
+# The folders of the active convert_full_disk blocks of each thread.
+_thread_state = threading.local()
 
 
 def memory_limit() -> int | None:

@@ -33,7 +33,8 @@ from builders.core.jobs import Result, Task, WorkerDied
 from builders.core.options import load_object
 from builders.core.ray_cluster import RETRIES, RayConnection, expect_versions
 
-_CHECK_SECONDS = 0.5  # interval of the checks for a closed pool, while a thread waits for a new worker
+# Interval of the checks for a closed pool, while a thread waits for a new worker.
+_CHECK_SECONDS = 0.5
 _WAIT_MESSAGE_SECONDS = 30.0  # without any worker, until a warning
 _CLOSE_SECONDS = 5.0  # for each thread at the end
 _LAST_NUMBER = sys.maxsize  # number of the entry that ends a thread; behind all tasks

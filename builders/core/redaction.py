@@ -20,7 +20,8 @@ MARK = "[redacted]"
 _SHORTEST_SECRET = 6
 _SECRET_ENDING = r"(?:key|token|secret|password|passwd|pwd|signature|sig|credentials?|authorization)"
 _SECRET_VARIABLE = re.compile(rf"(?:^|_)(?:API)?{_SECRET_ENDING}$", re.IGNORECASE)
-_FOLDER_VARIABLES = ("PWD", "OLDPWD")  # a shell's current folder, although PWD also abbreviates "password"
+# A shell's current folder, although PWD also abbreviates "password".
+_FOLDER_VARIABLES = ("PWD", "OLDPWD")
 _ADDRESS_VARIABLE = re.compile(r"(?:URL|ENDPOINT|PROXY)$", re.IGNORECASE)
 _SECRET_PARAMETER = re.compile(rf"[?&;][\w.-]*{_SECRET_ENDING}=", re.IGNORECASE)
 

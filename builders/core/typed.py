@@ -87,7 +87,8 @@ def json_of(content: bytes, value_type: type[T], file_path: Path | str, line: in
     field, the expected content, and ``remedy`` at its end.
     """
     ending = _remedy_ending(remedy)
-    content = content.removeprefix(BOM)  # the positions in msgspec's messages do not count it either
+    # The positions in msgspec's messages do not count it either.
+    content = content.removeprefix(BOM)
     try:
         if not content.isascii():
             content.decode()  # msgspec does not validate the UTF-8 of ignored fields

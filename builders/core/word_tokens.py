@@ -177,7 +177,8 @@ def word_parts(text: str) -> list[WordPart]:
     original_ends = normalised_ends(text)
     part_start = 0
     normalised_position = 0
-    waiting_words: list[str] = []  # words of the next part: those that end within a character wait, such as 株 in ㈱
+    # Words of the next part: those that end within a character wait, such as 株 in ㈱.
+    waiting_words: list[str] = []
     for piece, piece_words in _normalised_parts(text):
         normalised_position += len(piece)
         waiting_words += piece_words

@@ -73,7 +73,8 @@ class Output:
                 if changed_count:
                     changed_lines[file_name] = changed_lines.get(file_name, 0) + changed_count
                     columns = [pc.replace_substring_regex(column, breaks, " ") for column in columns]
-                lines = pc.binary_join_element_wise(*columns, "\t")  # the last argument separates the fields
+                # The last argument separates the fields.
+                lines = pc.binary_join_element_wise(*columns, "\t")
                 yield len(is_changed), _encode_lines(lines)
 
         self.blocks(file_name, encode_batches(), total, bar)

@@ -91,7 +91,8 @@ def write_configs(work: BlockWork, official_files: list[OfficialFile]) -> None:
         if official_file.role in splits:
             read_questions(work, official_file, splits[official_file.role])
     for official_file in by_role["ids"] + by_role["queries"]:  # q2qid.dev.json, dev.q.format
-        split = splits[str(split_of(official_file.name))]  # the names of these roles always have a split
+        # The names of these roles always have a split.
+        split = splits[str(split_of(official_file.name))]
         if not split.by_id:  # unless dev.json or an earlier list has the questions
             read_question_list(work, official_file, split)
     training_files = by_role["dual"] + by_role["cross"]  # dual.train.tsv, cross.train.tsv

@@ -95,7 +95,8 @@ class MatchTotals:
         for text_kind, line, text, like in block_result.matches:
             ways_by_id = self.strongest_ways[text_kind]
             earlier_way = ways_by_id.get(like.id, like.how)
-            ways_by_id[like.id] = min(like.how, earlier_way, key=HOW.index)  # HOW has the strongest way first
+            # HOW has the strongest way first.
+            ways_by_id[like.id] = min(like.how, earlier_way, key=HOW.index)
             self._match_counts[text_kind, like.how] += 1
             if self._match_counts[text_kind, like.how] <= _EXAMPLES:
                 self.examples.append(

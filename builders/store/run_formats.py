@@ -155,7 +155,8 @@ def _score_depth(value: Mapping[str, Any]) -> int | None:
     One score or list decides, because all have the same depth in a correct file. Empty objects are skipped, because a
     query of any format may have no hit. If all objects are empty, the depth is that of BEIR's results.
     """
-    waiting: list[tuple[Any, int]] = [(value, 0)]  # values to visit, with the number of objects above each
+    # Values to visit, with the number of objects above each.
+    waiting: list[tuple[Any, int]] = [(value, 0)]
     while waiting:
         current, depth = waiting.pop()
         if isinstance(current, dict):

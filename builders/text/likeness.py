@@ -126,7 +126,8 @@ class LikeTexts:
             self._ids_by_text[text].append(text_id)
             self._ids_by_letters[normalise_text(text)].append(text_id)
         self._ids_by_letters.pop("", None)  # texts of only punctuation must not match each other
-        self._distinct = list(self._ids_by_letters)  # a text's place here is its number in the MinHash index
+        # A text's place here is its number in the MinHash index.
+        self._distinct = list(self._ids_by_letters)
         if "n-gram" in ways:
             from rensa import RMinHashLSH
 

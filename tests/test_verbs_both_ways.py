@@ -210,7 +210,26 @@ def workplace(
         yield place
 
 
-@pytest.fixture(params=CALLS, ids=CALL_NAMES)
+# `make test-slow` runs these calls, which open a model or build a release, each with a second or more.
+SLOW_COMMANDS = (
+    "baselines encode",
+    "baselines errors no-answer",
+    "baselines match",
+    "baselines rerank",
+    "baselines reproduce",
+    "baselines run",
+    "baselines train",
+    "builders check",
+    "builders publish",
+    "builders release",
+)
+CALL_PARAMETERS = []
+for _call in CALLS:
+    _marks = [pytest.mark.slow] if _call.command in SLOW_COMMANDS else []
+    CALL_PARAMETERS.append(pytest.param(_call, marks=_marks))
+
+
+@pytest.fixture(params=CALL_PARAMETERS, ids=CALL_NAMES)
 def call_of_verb(request: pytest.FixtureRequest) -> VerbCall:
     call: VerbCall = request.param
     return call

@@ -20,7 +20,7 @@ REPRODUCE = $(if $(filter builders/sample,$(RAW)),--table 4 --scratch --one-proc
 # Use one thread: with more threads than free cores, the training of these small models takes many times as long.
 ONE_THREAD = $(if $(filter builders/sample,$(RAW)),OMP_NUM_THREADS=1)
 .DELETE_ON_ERROR:
-# Otherwise every command that a test starts would compile the project again.
+# With compiled files, later runs do not compile the project and the tests again.
 unexport PYTHONDONTWRITEBYTECODE
 # Use uv if it is installed, because it downloads and unpacks in parallel. uv does not read pip's settings.
 UV := $(shell command -v uv)

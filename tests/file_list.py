@@ -16,8 +16,8 @@ INTRODUCTION = """\
 - `conftest.py` has the fixtures that several files use. `sample_release` is a release of the embedded sample.
   `shared_data` is the folder of real data, `../shared/data`, for example DuReader's demo rows. Without the folder, the
   tests that use it are skipped.
-- A test that needs more than about two seconds of a processor belongs to `make test-slow`: by the mark `slow`, or by its
-  name in `conftest.py`.
+- A test that needs more than about two seconds of a processor belongs to `make test-slow`: by the mark `slow`, or by
+  its name in `conftest.py`.
 - No test depends on the number of cores, the machine's load or the network. Servers run on loopback.
 - `PYTHONPATH=tests python -m pytest -p cpu_seconds` prints the processor time of files and tests.
 - `golden.json` and `golden_models.json` hold outputs that must stay, and `command_lines.json` every option. After a

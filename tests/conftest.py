@@ -72,7 +72,6 @@ _SLOW = (
     "test_bm25.py::test_segmentation_in_processes_keeps_the_order",
     "test_bm25_elasticsearch.py::test_hits_are_those_of_the_engine_in_this_process",
     "test_check.py::test_a_call_returns_tables_and_whether_the_release_failed",
-    "test_check.py::test_a_full_disk_for_tables_is_named",
     "test_check.py::test_a_release_without_a_corpus_says_what_was_not_tested",
     "test_check.py::test_every_byte_is_read_again_whatever_is_known_of_a_file",
     "test_check.py::test_figures_that_are_not_those_of_the_rows",

@@ -1,13 +1,16 @@
 """Ends of commands: a signal, closed streams, a full disk, too little memory, no /dev/shm."""
 
 import errno
+import itertools
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -108,6 +111,7 @@ def test_a_signal_inside_a_destructor_stops_at_the_next_step(capfd: pytest.Captu
 _SIGNALLED = """
 import os, signal, sys, time
 from pathlib import Path
+from types import SimpleNamespace
 from builders.core.exit_codes import exit_code
 from builders.core.folders import work_beside
 
@@ -252,6 +256,19 @@ def test_every_error_of_a_full_disk_names_the_disk(tmp_path: Path, error: Except
             raise error
     advice = "free some space there, and run the same command again"
     assert str(caught.value) == f"{disk / 'runs'}: {problem}; {advice}"
+
+
+def test_the_innermost_folder_of_a_disk_is_named_while_others_fill_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shrinking = itertools.count(1 << 40, -4096)  # other processes write between two measurements
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=next(shrinking)))
+    with (
+        pytest.raises(DiskFull, match=f"^{tmp_path / 'inner'}: "),
+        convert_full_disk(tmp_path),
+        convert_full_disk(tmp_path / "inner"),
+    ):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 _BYTES = np.random.default_rng(0).bytes(400_000)  # compression does not shorten random bytes

@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from builders.core.errors import Unfinished
@@ -100,19 +100,26 @@ def convert_full_disk(folder: Path) -> Iterator[None]:
         reason = full_disk(error)
         if isinstance(error, DiskFull) or not reason:
             raise
-        # Among equal disks, the innermost block has the most specific folder.
-        fullest_folder = min(reversed(open_folders), key=_free_bytes)
-        message = f"{fullest_folder}: {reason}; free some space there, and run the same command again"
+        message = (
+            f"{_folder_on_fullest_disk(open_folders)}: {reason}; free some space there, and run the same command again"
+        )
         raise DiskFull(message) from error
     finally:
         open_folders.remove(folder)
 
 
-def _free_bytes(folder: Path) -> int:
-    """Return the free space of the disk of a folder, or of the folder's nearest existing parent."""
-    absolute_path = folder.absolute()
-    nearest_folder = next(path for path in (absolute_path, *absolute_path.parents) if path.exists())
-    return shutil.disk_usage(nearest_folder).free
+def _folder_on_fullest_disk(folders: Sequence[Path]) -> Path:
+    """Return the folder whose disk has the least free space. On one disk, the last folder is the most specific."""
+    # A disk is measured once, because other processes change its free space between two measurements.
+    free_bytes: dict[int, int] = {}  # by the number of the device
+    devices: dict[Path, int] = {}
+    for folder in folders:
+        absolute_path = folder.absolute()
+        existing_folder = next(path for path in (absolute_path, *absolute_path.parents) if path.exists())
+        devices[folder] = existing_folder.stat().st_dev
+        if devices[folder] not in free_bytes:
+            free_bytes[devices[folder]] = shutil.disk_usage(existing_folder).free
+    return min(reversed(folders), key=lambda folder: free_bytes[devices[folder]])
 
 
 def full_disk(error: BaseException) -> str:

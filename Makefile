@@ -1,6 +1,6 @@
 # make demo: install; build, search, train and evaluate on the embedded sample (with RAW=path: on raw DuReader files)
-# make test: install; check style and types; run the quick tests
-# make test-slow: build the documentation site; run the slow tests; kill every long command; damage 1,000 files for each reader (CASES=20000: 20,000 files)
+# make test: install; check style; run the quick tests
+# make test-slow: check types; build the documentation site; run the slow tests; kill every long command; damage 1,000 files for each reader (CASES=20000: 20,000 files)
 # make docs: build the documentation site into build/site; a dead link or an unknown name is an error
 # make test-space: serve the search page to a browser, 50 clients and an agent, in a separate environment (300 MB)
 # make test-tools: let other tools read releases and exports, and train on them (200 MB)
@@ -35,7 +35,7 @@ endef
 EXTRAS := elasticsearch judge models opencc ray stress
 TORCH ?=
 PYTEST := -m pytest -n auto --dist loadfile --no-loadscope-reorder
-.PHONY: demo test test-slow types pytest docs test-space test-tools test-lowest test-newest release gpu setup setup-test setup-docs clean
+.PHONY: demo test test-slow types docs test-space test-tools test-lowest test-newest release gpu setup setup-test setup-docs clean
 
 # The file .venv/installed is written last, so that an interrupted installation runs again.
 .venv/installed: pyproject.toml constraints.txt
@@ -69,20 +69,17 @@ demo: setup
 test: setup-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	+@$(MAKE) --no-print-directory -j 2 types pytest
-
-# Runs in parallel with pytest, because pytest often waits for other processes.
-types:
-	$(BIN)/mypy
-
-pytest:
 	$(BIN)/python $(PYTEST) -m "not slow" --ignore tests/fuzz
+
+# A part of test-slow, because a first run takes a minute.
+types: setup-test
+	$(BIN)/mypy
 
 # The variable turns off an advertisement of the theme's successor, which cannot run the hooks of mkdocs.yml.
 docs: setup-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
-test-slow: setup-test docs
+test-slow: setup-test types docs
 	$(BIN)/python $(PYTEST) -m slow --ignore tests/fuzz
 	FUZZ_CASES=$(CASES) $(BIN)/python -m pytest -n auto tests/fuzz
 

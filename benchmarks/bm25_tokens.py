@@ -10,6 +10,7 @@ import gzip
 import json
 import multiprocessing
 import re
+import shutil
 import sys
 from collections.abc import Iterator
 from itertools import chain, islice
@@ -107,7 +108,8 @@ def made_up(folder: Path, passages: int, tokens: int, vocabulary: int, queries: 
     ``tokens`` is the average number of tokens of a passage, and ``vocabulary`` the number of words.
     """
     tokens_folder = folder / "tokens"
-    tokens_folder.mkdir(exist_ok=True)
+    shutil.rmtree(tokens_folder, ignore_errors=True)  # files of an earlier call
+    tokens_folder.mkdir()
     tasks = []
     for file_number, start in enumerate(range(0, passages, ROWS)):
         row_count = min(ROWS, passages - start)
@@ -183,7 +185,8 @@ def _cut_passages(paths: list[Path]) -> Iterator[str]:
 def _write_tokens(folder: Path, token_texts: Iterator[str]) -> None:
     """Write passages, with spaces between tokens, as Parquet files of ROWS rows."""
     tokens_folder = folder / "tokens"
-    tokens_folder.mkdir(exist_ok=True)
+    shutil.rmtree(tokens_folder, ignore_errors=True)  # files of an earlier call
+    tokens_folder.mkdir()
     file_number = 0
     file_texts = list(islice(token_texts, ROWS))
     while file_texts:

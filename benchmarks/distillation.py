@@ -196,7 +196,12 @@ def read_options(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--cross-encoder-steps", type=int, default=200, help="steps of the cross-encoder (default: 200)"
     )
-    parser.add_argument("--dtype", default="fp32", help="precision of scoring and searching (default: fp32)")
+    parser.add_argument(
+        "--dtype",
+        default="fp32",
+        choices=["auto", "fp32", "fp16", "bf16"],
+        help="precision of scoring and searching (default: fp32)",
+    )
     parser.add_argument("--work", type=Path, required=True, metavar="DIR", help="folder of all files")
     parser.add_argument("--out", type=Path, required=True, metavar="PREFIX", help="PREFIX.json and .md are written")
     parser.add_argument("--small", action="store_true", help="a tiny model on the embedded sample")

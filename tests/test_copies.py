@@ -205,6 +205,12 @@ def test_a_run_may_have_the_original_ids(tmp_path: Path, caplog: pytest.LogCaptu
     command = ["evaluate", "--release", tmp_path / "out", "--split", "test", "--format", "json"]
     printed = [run("baselines", command, tmp_path / name).stdout.replace(name, "") for name in ("old.run", "new.run")]
     assert printed[0] == printed[1]
+    command[0:1] = ["errors", "stages"]
+    printed = []
+    for name in ("old.run", "new.run"):
+        stages = run("baselines", command, tmp_path / name, tmp_path / name)
+        printed.append(stages.stdout.replace(name, ""))
+    assert printed[0] == printed[1]
 
 
 def test_an_export_of_a_run_with_original_ids_has_the_ids_of_the_release(tmp_path: Path) -> None:

@@ -451,6 +451,12 @@ def test_an_answer_with_damaged_costs_is_requested_again(tmp_path: Path, column:
     assert store.read(keys).keys() == set(keys if is_allowed else keys[1:])
 
 
+@pytest.mark.parametrize("usage", ["null", "{}", '{"total_tokens":-1}', '{"prompt_tokens":-1}'])
+def test_a_service_may_say_no_tokens(usage: str) -> None:
+    content = SCORES.replace(b'"usage":{}', b'"usage":' + usage.encode())
+    assert read_scores(content, ["水", "冬天"], "http://h").tokens is None
+
+
 def test_evaluate_takes_an_endpoint(release: Path) -> None:
     with EmbeddingServer() as server:
         assert evaluate("counter", release, endpoint=server.url)["MRR@10"] > 0

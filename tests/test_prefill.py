@@ -275,6 +275,13 @@ def draw_errors(release: Path, run_path: Path, *words: object, code: int = 0) ->
     return run("baselines", "errors", "draw", options, run_path, code=code)
 
 
+def test_a_run_without_passages_has_no_failed_query(release: Path, tmp_path: Path) -> None:
+    run_path = tmp_path / "empty.json"
+    run_path.write_text(json.dumps({md5(CITY_QUESTIONS[0]): []}), encoding="utf-8")
+    refused = draw_errors(release, run_path, code=1)
+    assert refused.error == f"{run_path}: has no passage for any query of {release} dev with a positive"
+
+
 def drawn_pairs(drawn_round: Path) -> list[tuple[str, str]]:
     """Return (query id, passage id) of each row that people get."""
     rows = read_table(drawn_round / "packages" / "dev-001.csv")

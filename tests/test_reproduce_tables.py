@@ -219,6 +219,9 @@ def test_start_replaces_every_pretrained_model_and_out_has_the_name_of_the_relea
     assert "--start replaces pretrained models, which --scratch does not use" in refused.stderr
     refused = run("baselines", "reproduce", "--start", "a/model", code=2)
     assert "--start needs --release DIR" in refused.stderr
+    # With settings, the models of the embedded sample start from pretrained weights.
+    words = ["reproduce", "--settings", ROOT / "baselines/settings/e5-cpu.toml", "--start", "a/model", "--dry-run"]
+    assert "model.start=a/model" in run("baselines", words).stdout
 
 
 @pytest.mark.slow

@@ -64,6 +64,8 @@ def draw_failed_queries(release: Release, split: str, run: Run, *, sample: int, 
         top_passages = list(dict.fromkeys(ranking))[:top_k]
         if positives[query_id].keys().isdisjoint(top_passages):
             failed_lists[query_id] = top_passages
+    if measured_count == 0:
+        raise InputError(f"has no passage for any query of {release.path} {split} with a positive", path=run.path)
     if not failed_lists:
         raise InputError(f"every query of {release.path} {split} has a positive in its top {top_k}", path=run.path)
 

@@ -267,7 +267,6 @@ def report_stages(
     from baselines.measure.stage_errors import find_stage_errors, stage_report, write_failed
     from baselines.measure.ties import order_ties
     from builders.core.files import check_file
-    from builders.store.runs import read_run
 
     expect_one_reference(release, qrels)
     if list is not None:
@@ -275,8 +274,8 @@ def report_stages(
     source = ReferenceSource.of_options(
         release=release, qrels=qrels, split=split, set_name=set, queries=queries, qrels_config=qrels_config
     )
-    first_run = order_ties(read_run(first), ties)
-    second_run = order_ties(read_run(second), ties)
+    first_run = order_ties(source.read_run(first), ties)
+    second_run = order_ties(source.read_run(second), ties)
     reference = source.read()
     source.warn_of_origins([first_run, second_run], reference)
     errors = find_stage_errors(first_run, second_run, reference, top_k)

@@ -78,8 +78,8 @@ def rank_agreement(
 
     ``first`` and ``second`` have the shape (queries, systems). Each table orders the systems by the means of its
     columns. ``same_queries`` is True if the rows of both tables are the same queries, so that a resample draws the same
-    rows from both tables. Tau-b corrects for ties. It is None if all systems of a table are equal. Resamples without a
-    tau are skipped. The interval is None if no resample has a tau.
+    rows from both tables. Tau-b corrects for ties. If all systems of a table have equal means, tau and interval are
+    None. Resamples without a tau are skipped. The interval is None, too, if no resample has a tau.
     """
     from scipy.stats import kendalltau
 
@@ -89,6 +89,9 @@ def rank_agreement(
         tau = float(kendalltau(first_table.mean(axis=0), second_table.mean(axis=0)).statistic)
         return None if math.isnan(tau) else tau
 
+    measured_tau = kendall_tau(first, second)
+    if measured_tau is None:
+        return None, None
     resampled_taus = []
     for _ in range(resamples):
         first_rows = random.integers(len(first), size=len(first))
@@ -102,7 +105,7 @@ def rank_agreement(
     if resampled_taus:
         low, high = np.quantile(resampled_taus, _tail_quantiles(level)).tolist()
         interval = (low, high)
-    return kendall_tau(first, second), interval
+    return measured_tau, interval
 
 
 def compare_paired(

@@ -125,10 +125,10 @@ def reproduce_tables(
 
         return report_leaderboard(leaderboard, release_path, split=split, searched=searched, top=top)
     if release_path is None:
-        if start is not None:
-            raise UsageError("--start needs --release DIR: models of the embedded sample are trained from scratch")
         release_path = SAMPLE
         if not (small or scratch or settings):
+            if start is not None:
+                raise UsageError("--start needs --release DIR: models of the embedded sample are trained from scratch")
             log.info("no --release: using the embedded sample and --small (add --release %s to omit --small)", SAMPLE)
             small = True
     if small:

@@ -78,7 +78,7 @@ class OpenReranker(abc.ABC):
         """Return a finite score of every (query, passage), in the pairs' order. Compare scores only within a query.
 
         The pairs of a query must be adjacent and in the order of the run. Adjacent queries of the same text count as
-        one query here. :meth:`score_groups` scores them apart.
+        one query. Only :meth:`ListwiseReranker.score_groups` scores them apart.
         """
 
     def score_groups(self, groups: Sequence[tuple[str, Sequence[str]]], device: str) -> list[list[float]]:
@@ -256,8 +256,10 @@ class ListwiseReranker(OpenReranker):
         orders: dict[int, list[int]] = {}
         for group_number, (order, seconds) in in_daemon_threads(sort_group, groups, self.work.parallel):
             orders[group_number] = order
-            # Queries are not sent again to be timed, because answers may cost money.
-            report_query(seconds, f"during the run, {self.work.parallel} queries at once")
+            # Queries are not sent again to be timed, because answers may cost money. One passage needs no order, so
+            # nothing was sent.
+            if len(order) > 1:
+                report_query(seconds, f"during the run, {self.work.parallel} queries at once")
             report_share(len(orders) / len(groups))
 
         # The first of n passages scores n, and the last scores 1.

@@ -194,6 +194,8 @@ def _vector_of(embedding: Any) -> Floats | None:
 
 
 def _tokens_of(usage: _Usage | None) -> int | None:
+    """Return the tokens of a request, or None if the service does not say them. Some services answer -1."""
     if usage is None:
         return None
-    return usage.total_tokens if usage.total_tokens is not None else usage.prompt_tokens
+    tokens = usage.total_tokens if usage.total_tokens is not None else usage.prompt_tokens
+    return None if tokens is None or tokens < 0 else tokens

@@ -729,8 +729,8 @@ def _read_manifest(folder: str, config_name: str) -> dict[str, list[Shard]]:
         state = "has no manifest.json" if os.access(folder, os.F_OK) else "does not exist"
         raise FileNotFoundError(f"{folder}: not a release directory (it {state}); {_RELEASE_ADVICE}") from None
     except OSError as error:
-        read_problem = error.strerror or error
-        raise ReleaseError(f"{manifest_path}: cannot be read ({read_problem}); make the file readable") from error
+        remedy = "make the file readable" if isinstance(error, PermissionError) else _RELEASE_ADVICE
+        raise ReleaseError(f"{manifest_path}: cannot be read ({error.strerror or error}); {remedy}") from error
     try:
         all_shards = _list_shards(folder, json.loads(content))
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
@@ -1013,7 +1013,9 @@ def _accept_download(url: str, local_files: _LocalFiles, download_path: str) -> 
     except _DAMAGE_ERRORS as error:
         # The system numbers its errors. gzip's errors for damaged content are OSErrors without a number.
         if isinstance(error, OSError) and error.errno is not None:
-            raise ReleaseError(f"{download_path}: cannot be read ({error.strerror}); make the file readable") from error
+            is_refused = isinstance(error, PermissionError)
+            read_remedy = "make the file readable" if is_refused else "delete this file to download the archive"
+            raise ReleaseError(f"{download_path}: cannot be read ({error.strerror}); {read_remedy}") from error
         if is_own_download:
             os.unlink(download_path)
         raise ReleaseError(f"{file_name}: is not a complete tar.gz ({error}); {remedy}") from error
@@ -1256,9 +1258,11 @@ def _read_member(source: Member, config_name: str, column_names: list[str]) -> I
         with _open(archive_path, "rb") as file:
             sha256 = _hash_file(file)
             if sha256 != source.sha256:
-                os.unlink(archive_path)
-                problem = f"has the SHA-256 {sha256}, expected {source.sha256}"
-                raise ReleaseError(f"{archive_path}: {problem}; the file was deleted; load again to download it")
+                # The file stays, because somebody may have copied it into the folder of downloads.
+                remedy = "delete this file to download the archive"
+                if not ARCHIVE["sha256"]:
+                    remedy += f", or delete {_local_files(source.url).note} to accept this file"
+                raise ReleaseError(f"{archive_path}: has the SHA-256 {sha256}, expected {source.sha256}; {remedy}")
             file.seek(0)
             with _GuardedGzipFile(fileobj=file) as content, tarfile.open(fileobj=content, mode="r:") as tar:
                 member_file = _open_member(tar, archive_path, source.name)

@@ -147,6 +147,8 @@ def test_rising_scores_of_a_log_are_sorted_and_an_empty_search_is_no_ranking(
     # The later search of the second question is repeated.
     assert run_of_log.hits == {"q1": [("b", 2.5), ("a", 0.5), ("c", 0.5)]}
     assert f"{log_path}: the ranks of 1 of 1 queries contradict their scores" in caplog.text
+    with pytest.raises(InputError, match=f"^{log_path}: the first search of each question of dev found nothing"):
+        read_search_log(log_path, {"dev": [("q2", "答")]}, "dev")
 
 
 def test_threads_write_whole_lines(logged: tuple[AgentTools, Path]) -> None:

@@ -234,7 +234,7 @@ def test_answers_are_not_compared_with_damaged_judgments(sample_release: Path, t
     report = run_check(open_release(release))
     assert {finding.test for finding in report.errors} == {"manifest"}
     untested = {(finding.where, finding.what) for finding in report.of("not-tested")}
-    assert ("answers/train", "answers: needs qrels, which was not read") in untested
+    assert ("answers/train", "answers: needs qrels/train, which was not read") in untested
 
 
 def test_the_command_prints_every_test_and_exits_by_what_it_found(whole_copy: Path, tmp_path: Path) -> None:

@@ -216,8 +216,8 @@ def test_a_manifest_that_cannot_be_read_says_why(release: Path, load: Load) -> N
     manifest_path.symlink_to(manifest_path)
     with pytest.raises(ValueError) as error:
         load("dev", data_dir=str(release))
-    reason = "Too many levels of symbolic links"
-    assert str(error.value) == f"{manifest_path}: cannot be read ({reason}); make the file readable"
+    assert str(error.value).startswith(f"{manifest_path}: cannot be read (Too many levels of symbolic links); ")
+    assert BUILD_COMMAND in str(error.value)
 
 
 def test_an_unknown_or_missing_config_says_what_there_is(tmp_path: Path, load: Load) -> None:

@@ -259,7 +259,9 @@ def test_published_figures(load: Load, server: ArchiveServer, downloads: Path, m
 
 
 @pytest.mark.parametrize("streaming", [False, True])
-def test_a_rotten_archive_is_loaded_anew(load: Load, server: ArchiveServer, downloads: Path, streaming: bool) -> None:
+def test_a_rotten_archive_is_named_and_stays(
+    load: Load, server: ArchiveServer, downloads: Path, streaming: bool
+) -> None:
     load("dev")
     archive_path = next(downloads.glob("*.gz"))
     content = bytearray(archive_path.read_bytes())
@@ -267,7 +269,9 @@ def test_a_rotten_archive_is_loaded_anew(load: Load, server: ArchiveServer, down
     archive_path.write_bytes(content)
     message = load_error(load, "corpus", streaming=streaming)
     assert message.startswith(f"{archive_path}: has the SHA-256 {hashlib.sha256(content).hexdigest()}")
-    assert not archive_path.exists()
+    assert "; delete this file to download the archive" in message
+    assert archive_path.read_bytes() == content  # it may be a file that the user copied
+    archive_path.unlink()
     assert list(load("corpus", "corpus", streaming=streaming)) == rows_of_archive()["corpus", "corpus"]
 
 

@@ -78,12 +78,18 @@ def test_one_table_however_it_is_stored(tmp_path: Path, name: str, encoding: str
 
 @pytest.mark.parametrize("delimiter", ["\t", ","])
 @pytest.mark.parametrize("spreadsheet", [False, True])
-def test_lines_of_white_space_before_the_header_are_skipped(tmp_path: Path, delimiter: str, spreadsheet: bool) -> None:
-    path = save(tmp_path, f"  \n\n \t\nid{delimiter}text\n1{delimiter}b\n".encode())
+@pytest.mark.parametrize("first_line", ["  ", "\ufeff"])
+def test_lines_of_white_space_before_the_header_are_skipped(
+    tmp_path: Path, delimiter: str, spreadsheet: bool, first_line: str
+) -> None:
+    path = save(tmp_path, f"{first_line}\n\n \t\nid{delimiter}text\n1{delimiter}b\n".encode())
     (source,) = find_tables([path])
     table = open_table(source, spreadsheet=spreadsheet)
     assert header_of(source) == table.columns == COLUMNS
     assert list(table.rows(COLUMNS)) == [(5, ["1", "b"])]
+    with pytest.raises(InputError) as error:
+        list(table.rows(["id", "label"]))
+    assert str(error.value) == f"{path}:4: expected a column label, found ['id', 'text']"
 
 
 def test_quotes_of_csv_and_of_tabs(tmp_path: Path) -> None:

@@ -153,7 +153,7 @@ def read_pairs(
                 "expected columns named id or zh, and english, or two columns: query id or Chinese text, English text;"
                 f" found {', '.join(table.columns)[:_SHOWN_CHARACTERS]}",
                 path=source.shown,
-                line=1,
+                line=table.first_line,
             )
         for line, row in rows:
             fields = dict(zip(column_names, row, strict=True))

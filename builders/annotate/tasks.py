@@ -473,7 +473,8 @@ def read_sheet(
         table = open_table(source, spreadsheet=True)
         for column in _REQUIRED_COLUMNS:
             if column not in table.columns:
-                raise InputError(f"has no column {column}; expected a sheet of `annotate`", path=source.shown, line=1)
+                problem = f"has no column {column}; expected a sheet of `annotate`"
+                raise InputError(problem, path=source.shown, line=table.first_line)
         columns = [column for column in (*COLUMNS, "annotator", "time") if column in table.columns]
         for line, fields in table.rows(columns):
             cells = {column: cell.strip() for column, cell in zip(columns, fields, strict=True)}

@@ -208,7 +208,8 @@ def review_packages(
         table = open_table(sheet, spreadsheet=True)
         for column in SHEET_COLUMNS:
             if column not in table.columns:
-                raise InputError(f"has no column {column}; expected a reviewer's sheet", path=sheet.shown, line=1)
+                problem = f"has no column {column}; expected a reviewer's sheet"
+                raise InputError(problem, path=sheet.shown, line=table.first_line)
         for line, (package, zh_id, _, english, correct) in table.rows(SHEET_COLUMNS):
             sheet_answers = answers_by_package.setdefault(package, {}).setdefault(sheet.shown, {})
             translation = packages.get(package, {}).get(zh_id)

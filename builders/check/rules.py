@@ -71,14 +71,16 @@ _ROW_SETS = {
 # Table of _ROW_SETS -> parameter of its config. If this config was not read, a rule that uses the table is skipped,
 # because the rule would report every row.
 _REQUIRED_CONFIGS = {"corpus_ids": "corpus", "query_ids": "queries"}
-# Table of _ROW_SETS -> parameters of its configs, which a release may lack. If the release has such a config, but the
-# config was not read, a rule that uses the table is skipped, because the rule would report sound rows.
+# Table of _ROW_SETS -> parameters of its configs, which a release may lack. If the release has such a config with the
+# split of the rows, but this split was not read, a rule that uses the table is skipped, because the rule would report
+# sound rows.
 _OPTIONAL_CONFIGS = {
     "all_judged": ["qrels"],
     "known_before": ["before"],
     "removed_queries": ["removed"],
     "told_apart": ["duplicated", "others"],
 }
+_ALL_SPLITS = {"removed_queries"}  # tables of _OPTIONAL_CONFIGS with the rows of every split
 _TOO_LONG = f"chars > CASE WHEN config LIKE '%corpus' THEN {LONGEST_PASSAGE} ELSE {LONGEST_QUERY} END"
 # Several Chinese queries may share a translation, so zh_id is part of GROUP BY. Ids are read only for repeated texts.
 _REPEATED_TEXTS = """(
@@ -416,7 +418,7 @@ def check_rows(survey_tables: Survey, counted_stats: dict[str, Any]) -> Iterator
         for rule, tested_rows in row_tests:
             yield from _test_rows(survey_tables, rule, tested_rows)
             bar.update(1)
-    unread_configs = survey_tables.unread_configs()
+    unread_configs = sorted({config for config, _ in survey_tables.unread_splits()})
     if unread_configs:
         # The counts lack the rows of these configs.
         what = f"needs the rows of all configs; not read: {', '.join(unread_configs)}"
@@ -481,7 +483,7 @@ def _tested_split(survey_tables: Survey, config: str, split: str) -> _TestedRows
         "queries": dataset_set.queries,
         "corpus": dataset_set.corpus,
         "qrels": dataset_set.qrels,
-        "before": BEFORE,
+        "before": BEFORE if dataset_set is main else None,
         "removed": REMOVED,
     }
     # Stays empty for passages and plain queries, which only the rules for texts test.
@@ -561,14 +563,13 @@ def _unread_config(survey_tables: Survey, row_sets: Collection[str], parameters:
         ]
         if not loaded_splits or (split is not None and split not in loaded_splits):
             return f"{config}/{split}" if split else f"{config}"
-    unread_configs = survey_tables.unread_configs()
     for row_set, config_parameters in _OPTIONAL_CONFIGS.items():
         if row_set not in row_sets:
             continue
-        for config_parameter in config_parameters:
-            config = parameters[config_parameter]
-            if config in unread_configs:
-                return config
+        needed_configs = {parameters[config_parameter] for config_parameter in config_parameters}
+        for config, split in survey_tables.unread_splits():
+            if config in needed_configs and (split == parameters["split"] or row_set in _ALL_SPLITS):
+                return f"{config}/{split}"
     return ""
 
 

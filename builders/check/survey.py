@@ -146,10 +146,9 @@ class Survey:
                 config_splits.append(split)
         return sorted(config_splits, key=_split_order)
 
-    def unread_configs(self) -> list[str]:
-        """Return the configs of which the release has a split that is not in the tables, sorted."""
-        loaded_splits = set(self.loaded)
-        return sorted({config for config, split in self.release.splits() if (config, split) not in loaded_splits})
+    def unread_splits(self) -> list[tuple[str, str]]:
+        """Return (config, split) of the release's splits that are not in the tables, sorted."""
+        return sorted(set(self.release.splits()) - set(self.loaded))
 
 
 def _split_order(split: str) -> tuple[int, str]:

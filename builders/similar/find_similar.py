@@ -107,10 +107,8 @@ def find_similar(
         # The verb removes questions, so the release could not be restored from its own output.
         if output_path is not None and os.path.realpath(output_path) == os.path.realpath(release_path):
             raise UsageError(f"{option} and --release name the same directory {output_path}; expected a new directory")
-
-    # The new release replaces the whole directory, so the list would be lost.
-    if out is not None and list is not None and Path(os.path.realpath(list)).is_relative_to(os.path.realpath(out)):
-        raise UsageError(f"--list {list} is inside --out {out}; expected a file outside of the new release")
+    if list is not None:
+        _expect_list_outside(list, release=release_path, out=out)
 
     from builders.core.files import check_file, write_text
     from builders.similar.contamination import compare_pairs, contamination_report, write_pair_questions
@@ -147,6 +145,16 @@ def find_similar(
         return report
     write_text(out, report.render(format) + "\n")
     return out
+
+
+def _expect_list_outside(list_path: Path, *, release: Path, out: Path | None) -> None:
+    """Raise :class:`UsageError` if --list is a file of --release or of --out, whose directory is replaced."""
+    if list_path == Path("-"):  # stdout
+        return
+    real_list = Path(os.path.realpath(list_path))
+    for option, folder in (("--out", out), ("--release", release)):
+        if folder is not None and real_list.is_relative_to(os.path.realpath(folder)):
+            raise UsageError(f"--list {list_path} is inside {option} {folder}; expected a file outside of the release")
 
 
 def warn_without_scores(rule: "LikenessRule") -> None:

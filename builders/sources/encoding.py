@@ -20,7 +20,7 @@ from builders.core.file_formats import GB_MARK, HEAD_BYTES, Open, count_characte
 
 CHOICES = ("auto", "utf-8", "gb18030")
 _BLOCK = 1 << 20  # bytes that are decoded at once
-_MARKS = {codecs.BOM_UTF8: "utf-8", GB_MARK: "gb18030"}
+MARKS = {codecs.BOM_UTF8: "utf-8", GB_MARK: "gb18030"}
 
 
 def encoding_of(open_bytes: Open, file_name: str, encoding: str = "auto") -> str:
@@ -36,7 +36,7 @@ def encoding_of(open_bytes: Open, file_name: str, encoding: str = "auto") -> str
 
     # The encoding of --encoding, or of a byte order mark.
     if encoding == "auto":
-        for mark, marked_encoding in _MARKS.items():
+        for mark, marked_encoding in MARKS.items():
             if head.startswith(mark):
                 encoding = marked_encoding
     if encoding != "auto":

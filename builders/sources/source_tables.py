@@ -8,6 +8,7 @@ characters and a row is a line, unless the caller passes ``spreadsheet``. Rows e
 import csv
 import io
 import re
+import string
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, dropwhile
@@ -15,8 +16,8 @@ from pathlib import Path
 from typing import IO
 
 from builders.core.errors import InputError
-from builders.core.file_formats import GB_MARK, HEAD_BYTES, expect_utf8
-from builders.sources.encoding import encoding_of
+from builders.core.file_formats import HEAD_BYTES, expect_utf8
+from builders.sources.encoding import MARKS, encoding_of
 from builders.sources.source_files import Source, find_files, open_bytes
 
 _TABLE = re.compile(r"\.(csv|tsv|txt|jsonl?)(\.gz)?$", re.IGNORECASE)
@@ -44,7 +45,7 @@ def header_of(source: Source) -> list[str]:
     with open_bytes(source) as stream:
         expect_utf8(stream.peek(HEAD_BYTES)[:HEAD_BYTES], source.shown, "UTF-8 or GB18030")  # type: ignore[attr-defined]
         first_line = _first_line(stream)
-    header = first_line.removeprefix(GB_MARK).decode("ascii", "ignore").strip().lower()
+    header = first_line.decode("ascii", "ignore").strip().lower()
     return [column.strip().strip('"') for column in header.split(_delimiter_of(header))]
 
 
@@ -54,8 +55,10 @@ def _delimiter_of(first_line: str) -> str:
 
 def _first_line(stream: IO[bytes]) -> bytes:
     """Return the first line that is not blank, or b"" without such a line in the first bytes."""
-    head_lines = io.BytesIO(stream.read(_HEADER_BYTES))
-    return next((line for line in head_lines if line.strip()), b"")
+    head = stream.read(_HEADER_BYTES)
+    for mark in MARKS:
+        head = head.removeprefix(mark)
+    return next((line for line in io.BytesIO(head) if line.strip()), b"")
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,7 @@ class Table:
     delimiter: str  # a tab or a comma
     spreadsheet: bool  # True if fields of a TSV file may be quoted
     first: list[str]  # the header, or the first row of a table without a header
+    first_line: int  # the line of ``first`` in the file, from 1
 
     @property
     def columns(self) -> list[str]:
@@ -106,7 +110,8 @@ class Table:
         table_columns = self.columns
         for column in columns:
             if column not in table_columns:
-                raise InputError(f"expected a column {column}, found {table_columns}", path=self.source.shown, line=1)
+                problem = f"expected a column {column}, found {table_columns}"
+                raise InputError(problem, path=self.source.shown, line=self.first_line)
         return [table_columns.index(column) for column in columns]
 
 
@@ -121,13 +126,14 @@ def open_table(source: Source, encoding: str = "auto", *, spreadsheet: bool = Fa
         raise InputError("is empty; expected a table", path=source.shown)
     _, header = header_line
     delimiter = _delimiter_of(header)
-    _, first_row = next(_records(source, encoding, delimiter, spreadsheet))
-    return Table(source, encoding, delimiter, spreadsheet, first_row)
+    first_line, first_row = next(_records(source, encoding, delimiter, spreadsheet))
+    return Table(source, encoding, delimiter, spreadsheet, first_row, first_line)
 
 
 def _lines_from_header(source: Source, encoding: str) -> Iterator[tuple[int, str]]:
     """Yield (line number from 1, line with its end) from the first line with text on, as :func:`header_of` reads it."""
-    return dropwhile(lambda numbered_line: not numbered_line[1].strip(), _lines(source, encoding))
+    # Only ASCII blanks count, because header_of sees bytes.
+    return dropwhile(lambda numbered_line: not numbered_line[1].strip(string.whitespace), _lines(source, encoding))
 
 
 def _lines(source: Source, encoding: str) -> Iterator[tuple[int, str]]:

@@ -26,7 +26,7 @@ def read_search_log(path: Path, question_splits: Mapping[str, Sequence[tuple[str
         split: the split of the run.
 
     Raises:
-        InputError: names the line of the log that is wrong.
+        InputError: names the line of the log that is wrong. Or no first search of a question found a passage.
     """
     ids_by_text: dict[str, str] = {}
     for query_id, query_text in question_splits[split]:
@@ -61,7 +61,10 @@ def read_search_log(path: Path, question_splits: Mapping[str, Sequence[tuple[str
         ", ".join(sorted(systems)) or "no system",
         ", ".join(count_texts),
     )
-    return Run(path, sort_contradictions(path, without_empty(hits_by_query)))
+    found_hits = without_empty(hits_by_query)
+    if hits_by_query and not found_hits:
+        raise InputError(f"the first search of each question of {split} found nothing; expected hits", path=path)
+    return Run(path, sort_contradictions(path, found_hits))
 
 
 def _read_search(call: LoggedCall, path: Path, line_number: int) -> tuple[str, list[Hit]]:

@@ -142,7 +142,7 @@ def test_the_version_and_pythons_are_the_same_everywhere() -> None:
         ("CITATION.cff", f"\nversion: {VERSION}\n"),
         ("Makefile", f"Python 3.{first} to {versions[-1]} is needed"),
         ("Makefile", f"not (3, {first}) <= sys.version_info < (3, {last})"),
-        ("README.md", f"Python 3.{first} or later"),
+        ("README.md", f"Python 3.{first} to {versions[-1]}"),
     ):
         assert text in (ROOT / name).read_text(encoding="utf-8")
 

@@ -32,8 +32,8 @@ def add_stress(
     traditional: traditional characters, by phrases (OpenCC). homophone: a frequent character of the same pronunciation.
     swap, drop, repeat: two neighbouring characters swapped, a character missing, a character twice. full-width:
     letters, digits and signs in full width. pinyin-word: one word in pinyin. traditional and full-width change the
-    whole question. The other rules change one word, which is no name, number or negation. The result is a single character,
-    or no word of jieba's dictionary.
+    whole question. The other rules change one word, which is no name, number or negation. The result is a single
+    character, or no word of jieba's dictionary.
 
     The same questions and seed give the same sets. A question's change does not depend on the other questions, unless
     they already have the changed text.

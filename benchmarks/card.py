@@ -239,6 +239,7 @@ def training_profile(setting: Setting) -> Rows:
     import torch
     from gpu_speed import Texts, random_bert
     from models import trainer_of
+    from torch.autograd import DeviceType
     from torch.profiler import ProfilerActivity, profile
     from transformers import TrainerCallback
 
@@ -276,6 +277,9 @@ def training_profile(setting: Setting) -> Rows:
     step_seconds = times["end"] - times["start"]
     seconds_by_kind = dict.fromkeys([*_CATEGORIES, "other"], 0.0)
     for event in profiler.key_averages():
+        # On a GPU, a kernel is an event of its own, and its time is counted once more in the operator that started it.
+        if setting.cuda and (event.device_type == DeviceType.CPU or event.is_user_annotation):
+            continue
         microseconds = event.self_device_time_total if setting.cuda else event.self_cpu_time_total
         seconds_by_kind[kind_of_kernel(event.key)] += microseconds / 1e6
     rows = SavedRows()

@@ -229,4 +229,7 @@ def write_json(path: Path | None, figures: dict[str, Any], *, show: bool = False
     if show:
         print(text)
     if path is not None:
-        path.write_text(text + "\n", encoding="utf-8")
+        # Renamed, because a later call may resume from the file.
+        new_path = path.with_name(f"{path.name}.new")
+        new_path.write_text(text + "\n", encoding="utf-8")
+        new_path.replace(path)

@@ -90,7 +90,10 @@ def unpack(pack: Path) -> Setting:
     """Unpack the pack's model and runs into the work folder. The caller replaces the device "" of the result."""
     WORK.mkdir(parents=True, exist_ok=True)
     if not (WORK / "model").is_dir():
-        runpy.run_path(str(pack / "unpack_q4.py"))["main"](pack / "model.npz", pack / "tokenizer", WORK / "model")
+        new_model = WORK / "model.new"
+        shutil.rmtree(new_model, ignore_errors=True)
+        runpy.run_path(str(pack / "unpack_q4.py"))["main"](pack / "model.npz", pack / "tokenizer", new_model)
+        new_model.rename(WORK / "model")
     if not (WORK / "runs").is_dir():
         unpack_runs(pack / "runs.tar.xz", WORK / "runs")
     if not (WORK / "crosslingual-runs").is_dir() and (pack / "crosslingual-runs.tar.xz").exists():

@@ -87,6 +87,7 @@ def run_steps(checkout: Path, out: Path) -> dict[str, str]:
         "OMP_NUM_THREADS": "1",  # a single thread always adds numbers in the same order
         "PYTHONPATH": str(checkout),
         "HF_HUB_OFFLINE": "1",
+        "DUREADER_RETRIEVAL_CACHE": f"{out}-cache",  # otherwise, the second checkout would read what the first wrote
     }
     for step in STEPS:
         words = step.format(out=out).split()
@@ -111,7 +112,7 @@ def main() -> int:
     parser.add_argument("base", type=Path, help="the checkout to compare with")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        before = run_steps(args.base, Path(folder) / "base")
+        before = run_steps(args.base.resolve(), Path(folder) / "base")
         after = run_steps(ROOT, Path(folder) / "here")
     names = sorted({*before, *after})
     differing_names = [name for name in names if before.get(name) != after.get(name)]

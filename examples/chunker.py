@@ -1,15 +1,17 @@
-"""Build a release whose passages are cut by your own function, and measure how much of it must be read.
+"""Build a release whose passages are cut by your own function.
 
     python examples/chunker.py --raw builders/sample
     python examples/chunker.py --raw dureader-2.0-demo --out build/examples/chunked-demo
 
-Replace ``cut_document``. The paper joins paragraphs until a passage has 256 characters (Section 2.2.2).
+Replace ``cut_document``. The paper joins paragraphs until a passage has 256 characters (Section 2.2.2). The program
+prints for how many questions the first 256 or 1,024 characters of BM25's hits contain an answer.
 """
 
 import argparse
 import gzip
 import json
 import re
+import shutil
 from pathlib import Path
 
 from baselines import evaluate_runs, search_bm25
@@ -20,27 +22,30 @@ parser.add_argument("--raw", default="builders/sample", help="folder with raw Du
 parser.add_argument("--out", default="build/examples/chunked", help="the new release directory")
 options = parser.parse_args()
 
-SENTENCES = 3  # of a passage
+SENTENCES_PER_PASSAGE = 3
 
 
 def cut_document(paragraphs: list[str]) -> list[str]:
-    """Cut a document into passages of three sentences. The next passage begins with the last sentence again."""
+    """Cut a document into passages of some sentences. The next passage begins with the last sentence again."""
     sentences = [sentence for sentence in re.split(r"(?<=[。！？!?])", "".join(paragraphs)) if sentence.strip()]
-    starts = range(0, max(len(sentences) - 1, 1), SENTENCES - 1)
-    return ["".join(sentences[start : start + SENTENCES]) for start in starts]
+    starts = range(0, max(len(sentences) - 1, 1), SENTENCES_PER_PASSAGE - 1)
+    return ["".join(sentences[start : start + SENTENCES_PER_PASSAGE]) for start in starts]
 
 
-raw_paths = sorted(Path(options.raw).glob("*.json*"))
+raw_paths = sorted([*Path(options.raw).rglob("*.json"), *Path(options.raw).rglob("*.json.gz")])
 if not raw_paths:
     parser.error(f"--raw {options.raw}: has no *.json or *.json.gz")
 cut_folder = Path(f"{options.out}-raw")
-cut_folder.mkdir(parents=True, exist_ok=True)
+shutil.rmtree(cut_folder, ignore_errors=True)  # files of an earlier call
 for raw_path in raw_paths:
     open_raw = gzip.open if raw_path.suffix == ".gz" else open
     # The file's name says the split: search.dev.json.
-    cut_path = cut_folder / raw_path.name.removesuffix(".gz")
+    cut_path = cut_folder / str(raw_path.relative_to(options.raw)).removesuffix(".gz")
+    cut_path.parent.mkdir(parents=True, exist_ok=True)
     with open_raw(raw_path, "rt", encoding="utf-8") as rows, open(cut_path, "w", encoding="utf-8") as cut_rows:
         for line in rows:
+            if not line.strip():
+                continue
             row = json.loads(line)
             for document in row["documents"]:
                 document["paragraphs"] = cut_document(document["paragraphs"])

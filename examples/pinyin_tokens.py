@@ -1,5 +1,6 @@
 """Search with the pinyin of words beside the words, so that a wrong character of the same sound still matches.
 
+    pip install pypinyin
     python examples/pinyin_tokens.py --release build/sample
     PYTHONPATH=examples python -m baselines bm25 --release build/sample --out RUN \\
       --tokenizer pinyin_tokens:words_and_pinyin

@@ -47,6 +47,8 @@ model = SentenceTransformer(options.model, device="cpu")
 passages = list(release.passages())
 vectors = model.encode(["passage: " + text for _, text in passages])
 client = QdrantClient(":memory:")
+if client.collection_exists(COLLECTION):  # on a server, from an earlier call
+    client.delete_collection(COLLECTION)
 client.create_collection(COLLECTION, VectorParams(size=vectors.shape[1], distance=Distance.COSINE))
 points = []
 for number, ((passage_id, _), vector) in enumerate(zip(passages, vectors, strict=True)):

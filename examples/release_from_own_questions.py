@@ -34,7 +34,7 @@ rows = [
         "documents": [bicycle, garden | {"is_selected": False}],
     },
 ]
-raw_folder = Path(options.out).with_name("raw")
+raw_folder = Path(f"{options.out}-raw")
 raw_folder.mkdir(parents=True, exist_ok=True)
 lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
 (raw_folder / "search.dev.json").write_text("".join(lines), encoding="utf-8")

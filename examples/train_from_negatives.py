@@ -10,6 +10,7 @@ import argparse
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+from sentence_transformers.sentence_transformer.training_args import BatchSamplers
 
 from baselines import evaluate, open_release, search
 
@@ -22,14 +23,17 @@ options = parser.parse_args()
 release = open_release(options.release)
 passages = dict(release.passages())
 query_texts = release.queries("train")
-positives = release.qrels("train")
+positives: dict[str, list[str]] = {}
+for query_id, judged_passages in release.qrels("train").items():
+    positives[query_id] = [passage_id for passage_id, relevance in judged_passages.items() if relevance > 0]
 
 # A hard negative is a passage that BM25 ranks high and that is not known to be positive.
 rows = []
 for query_id, hits in search("bm25", release, "train", top_k=20).items():
-    negative_ids = [passage_id for passage_id in hits if passage_id not in positives[query_id]]
+    positive_ids = positives.get(query_id, [])
+    negative_ids = [passage_id for passage_id in hits if passage_id not in positive_ids]
     # Each positive gets one negative, the highest ranks first.
-    for positive_id, negative_id in zip(positives[query_id], negative_ids, strict=False):
+    for positive_id, negative_id in zip(positive_ids, negative_ids, strict=False):
         rows.append(
             {
                 "query": query_texts[query_id],
@@ -44,7 +48,13 @@ model.max_seq_length = 64  # short texts, so that the program ends soon on a CPU
 before = evaluate(model, release)
 
 arguments = SentenceTransformerTrainingArguments(
-    options.out, num_train_epochs=1, per_device_train_batch_size=8, use_cpu=True, report_to="none", save_strategy="no"
+    options.out,
+    num_train_epochs=1,
+    per_device_train_batch_size=8,
+    batch_sampler=BatchSamplers.NO_DUPLICATES,  # another row's positive for the same question is no negative
+    use_cpu=True,
+    report_to="none",
+    save_strategy="no",
 )
 trainer = SentenceTransformerTrainer(
     model, arguments, train_dataset=Dataset.from_list(rows), loss=MultipleNegativesRankingLoss(model)

@@ -77,7 +77,7 @@ def fuse_runs(
         tune_runs: runs of the same systems on SPLIT
         tune_on_these: allow tuning on the queries that are fused
         step: step of the weights
-        release: release with the judgments for --tune
+        release: release with the judgments for --tune; also translates original ids of the runs
 
     Returns:
         The fused run: hits by query, best first.

@@ -23,7 +23,7 @@ from spoil import Change
 from builders.core.exit_codes import exit_code
 
 CASES = int(os.environ.get("FUZZ_CASES", "0"))  # make test-slow
-_QUICK_CASES = 3  # make test; make test-slow tries 1,000
+_QUICK_CASES = 3  # pytest tests/fuzz; make test-slow tries 1,000
 _REPEATABLE_CASES = 1_000  # up to this number, every run tries the same cases
 _NUMBER = st.integers(0, 2**32 - 1)
 

@@ -24,7 +24,7 @@ TEXTS = ["", "x", "1e99999999", "1/3", "-5", "a|b\n", "{{ 1 }}", "9" * 5_000]
 CONTAINERS: list[Any] = [[], {}, [None], {"x": None}, [[1]], {"a|b": 1}]
 CONSTANTS: list[Any] = [None, True]
 VALUES = CONSTANTS + NUMBERS + TEXTS + CONTAINERS
-_QUICK_CASES = 2  # cases of a verb in `make test`
+_QUICK_CASES = 2  # cases of a verb in `pytest tests/fuzz`
 
 
 def make_strange(folder: Path) -> None:

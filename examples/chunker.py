@@ -11,7 +11,7 @@ import argparse
 import gzip
 import json
 import re
-import shutil
+import tempfile
 from pathlib import Path
 
 from baselines import evaluate_runs, search_bm25
@@ -35,24 +35,23 @@ def cut_document(paragraphs: list[str]) -> list[str]:
 raw_paths = sorted([*Path(options.raw).rglob("*.json"), *Path(options.raw).rglob("*.json.gz")])
 if not raw_paths:
     parser.error(f"--raw {options.raw}: has no *.json or *.json.gz")
-cut_folder = Path(f"{options.out}-raw")
-shutil.rmtree(cut_folder, ignore_errors=True)  # files of an earlier call
-for raw_path in raw_paths:
-    open_raw = gzip.open if raw_path.suffix == ".gz" else open
-    # The file's name says the split: search.dev.json.
-    cut_path = cut_folder / str(raw_path.relative_to(options.raw)).removesuffix(".gz")
-    cut_path.parent.mkdir(parents=True, exist_ok=True)
-    with open_raw(raw_path, "rt", encoding="utf-8") as rows, open(cut_path, "w", encoding="utf-8") as cut_rows:
-        for line in rows:
-            if not line.strip():
-                continue
-            row = json.loads(line)
-            for document in row["documents"]:
-                document["paragraphs"] = cut_document(document["paragraphs"])
-                document.pop("segmented_paragraphs", None)  # the words of the old paragraphs
-            cut_rows.write(json.dumps(row, ensure_ascii=False) + "\n")
+with tempfile.TemporaryDirectory() as cut_folder:
+    for raw_path in raw_paths:
+        open_raw = gzip.open if raw_path.suffix == ".gz" else open
+        # The file's name says the split: search.dev.json.
+        cut_path = Path(cut_folder, str(raw_path.relative_to(options.raw)).removesuffix(".gz"))
+        cut_path.parent.mkdir(parents=True, exist_ok=True)
+        with open_raw(raw_path, "rt", encoding="utf-8") as rows, open(cut_path, "w", encoding="utf-8") as cut_rows:
+            for line in rows:
+                if not line.strip():
+                    continue
+                row = json.loads(line)
+                for document in row["documents"]:
+                    document["paragraphs"] = cut_document(document["paragraphs"])
+                    document.pop("segmented_paragraphs", None)  # the words of the old paragraphs
+                cut_rows.write(json.dumps(row, ensure_ascii=False) + "\n")
 
-# With one character as the shortest passage, nothing is joined: every piece of `cut_document` is a passage.
-release = build_release(raw=[cut_folder], out=options.out, min_chars=1)
+    # With one character as the shortest passage, nothing is joined: every piece of `cut_document` is a passage.
+    release = build_release(raw=[cut_folder], out=options.out, min_chars=1)
 run = search_bm25(release, split="dev")
 print(evaluate_runs([run], release=release, answers=True, budget=[256, 1024]))

@@ -36,6 +36,8 @@ from whole_release import make_whole
 
 from builders.core.jobs import prepare_processes
 
+pytest.register_assert_rewrite("killing")  # a helper whose failures show both sides of a comparison
+
 settings.register_profile("any machine", deadline=None)  # an example may take long if all cores are busy
 settings.load_profile("any machine")
 

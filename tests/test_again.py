@@ -96,6 +96,21 @@ def test_work_of_a_killed_call_beside_a_finished_output_is_removed_unless_it_is_
     assert not work_folder.parent.exists()
 
 
+@pytest.mark.parametrize("name", ["pot", "pot.manifest.json", ".pot.made.json"])
+def test_a_file_and_a_lock_of_a_killed_call_beside_a_finished_output_are_removed(pot: Path, name: str) -> None:
+    names_before = sorted(os.listdir(pot.parent))
+    unfinished_file = pot.with_name(f".{name}.tmp")
+    unfinished_file.write_text("half")
+    with hold_lock(unfinished_file, pot):
+        assert find_finished(pot, tea(), again=False)
+        assert unfinished_file.exists()  # in use
+    assert find_finished(pot, tea(), again=False)
+    # A lock without a file: the call was killed after the file had become the output.
+    pot.with_name(f".{name.lstrip('.')}.tmp.lock").touch()
+    assert find_finished(pot, tea(), again=False)
+    assert sorted(os.listdir(pot.parent)) == names_before
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [

@@ -111,7 +111,6 @@ def test_a_signal_inside_a_destructor_stops_at_the_next_step(capfd: pytest.Captu
 _SIGNALLED = """
 import os, signal, sys, time
 from pathlib import Path
-from types import SimpleNamespace
 from builders.core.exit_codes import exit_code
 from builders.core.folders import work_beside
 

@@ -133,6 +133,18 @@ def describe_encoding(content: bytes) -> str:
     return "expected UTF-8 text"
 
 
+def utf8_fault(content: bytes) -> str:
+    """Describe why a text is not UTF-8; empty for UTF-8.
+
+    JSON readers ask this function, because the versions of msgspec raise different errors for text that is not UTF-8.
+    """
+    try:
+        content.decode()
+    except UnicodeDecodeError as error:
+        return f"not UTF-8: {error.reason} at byte {error.start}; {describe_encoding(content)}"
+    return ""
+
+
 def count_characters(text: str, counts: Counter[str]) -> None:
     """Add three numbers of a text's characters to ``counts``. None of them counts ASCII characters.
 

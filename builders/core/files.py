@@ -166,8 +166,7 @@ def hold_lock(locked_path: Path, shown_path: Path, *, wait: bool = False) -> Ite
     """
     from filelock import FileLock, Timeout
 
-    # The name of the lock file is hidden, so that listings of outputs skip the lock.
-    lock_path = locked_path.with_name(f".{locked_path.name.lstrip('.')}.lock")
+    lock_path = lock_path_of(locked_path)
     owner_pid = os.getpid()
     lock = FileLock(lock_path)
     with convert_full_disk(locked_path.parent):
@@ -186,6 +185,12 @@ def hold_lock(locked_path: Path, shown_path: Path, *, wait: bool = False) -> Ite
                 # Removed before the release: a waiting process notices the removal and makes a new lock file.
                 lock_path.unlink(missing_ok=True)
                 lock.release()
+
+
+def lock_path_of(locked_path: Path) -> Path:
+    """Return the path of the lock file of :func:`hold_lock`."""
+    # The name is hidden, so that listings of outputs skip the lock.
+    return locked_path.with_name(f".{locked_path.name.lstrip('.')}.lock")
 
 
 @contextlib.contextmanager
@@ -256,13 +261,19 @@ def has_pattern(path: Path) -> bool:
     return _DUCKDB_PATTERN.search(path.as_posix()) is not None
 
 
+def unfinished_path(target_path: Path) -> Path:
+    """Return the path of the temporary file in which :func:`new_file` writes a file: ``.NAME.tmp`` beside it."""
+    # In the same folder, because a rename is atomic only within a file system.
+    return target_path.with_name(f".{target_path.name}.tmp")
+
+
 @contextlib.contextmanager
 def new_file(output_path: Path) -> Iterator[Path]:
     """Yield the path of a temporary file, which becomes ``output_path`` if the block ends without an error.
 
-    The temporary file is ``.NAME.tmp`` beside ``output_path``, or beside the target of a link. It is synced before it
-    is renamed. A killed process leaves this file behind, and the next process removes it. A stream cannot be replaced,
-    so the content is written to a temporary file first, and copied to the stream at the end.
+    The temporary file (:func:`unfinished_path`) is synced before it is renamed. A killed process leaves this file
+    behind, and the next process removes it. A stream cannot be replaced, so the content is written to a temporary file
+    first, and copied to the stream at the end.
 
     Raises :class:`InputError` if ``output_path`` is neither a file nor a stream (:func:`kind_of`), and if another
     process writes the same file.
@@ -275,8 +286,7 @@ def new_file(output_path: Path) -> Iterator[Path]:
             _copy_to_stream(complete_file, output_path)
         return
     target_path = real_path(output_path)
-    # In the same folder, because a rename is atomic only within a file system.
-    temporary_path = target_path.with_name(f".{target_path.name}.tmp")
+    temporary_path = unfinished_path(target_path)
     with hold_lock(temporary_path, target_path):
         try:
             temporary_path.unlink(missing_ok=True)

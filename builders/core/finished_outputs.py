@@ -174,8 +174,9 @@ def find_finished(out: Path | None, call: VerbCall | None, *, again: bool) -> Fi
                 reason = _describe_damage(out, record)
             if not reason:
                 _warn_of_unknown_inputs(out, record, call)
-                # A call that was killed after it had written the output left its work.
-                remove_abandoned_work(out)
+                # A call that was killed after it had written the output left its work, or the lock of a file.
+                for path in (out, record_path(out), *_files_beside(out, record)):
+                    remove_abandoned_work(path)
                 log.info("%s: already done; --again repeats the work", out)
                 return FinishedOutput(out, record.result)
     # The verb has to run.
@@ -283,6 +284,13 @@ def _describe_damage(out: Path, record: _Record) -> str:
         except (OSError, ValueError) as error:  # a damaged record may have an impossible name
             return f"{file_name} cannot be read ({error})"
     return ""
+
+
+def _files_beside(out: Path, record: _Record) -> list[Path]:
+    """Return the recorded files that are neither the output nor inside it, for example ``OUT.manifest.json``."""
+    output = real_path(out)
+    recorded_files = [output.parent / file_name for file_name in record.files]
+    return [file_path for file_path in recorded_files if not file_path.is_relative_to(output)]
 
 
 def _describe_changes(record: _Record, call: VerbCall) -> list[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from builders.core.errors import InputError, Unfinished, log
-from builders.core.files import fsync, hold_lock, kind_of, real_path
+from builders.core.files import fsync, hold_lock, kind_of, lock_path_of, real_path, unfinished_path
 from builders.core.limits import convert_full_disk
 
 _KEY_DIGITS = 24
@@ -82,13 +82,16 @@ def work_beside(out: Path, key: str = "", *, resume: bool = True, wait: bool = F
 
 
 def remove_abandoned_work(out: Path) -> None:
-    """Remove the work folder of a killed call beside a finished output, unless another process uses the folder."""
+    """Remove what a killed call left beside a finished output, unless another process uses it.
+
+    Left may be the work folder (:func:`work_beside`), the temporary file (:func:`.files.new_file`) and their locks.
+    """
     out = real_path(out)
-    building_folder = _building_folder(out)
-    if building_folder.is_dir():
-        # hold_lock raises InputError for a locked folder. An output that cannot be changed keeps the folder.
-        with contextlib.suppress(InputError, OSError), hold_lock(building_folder, out):
-            remove_tree(building_folder)
+    for left_path in (_building_folder(out), unfinished_path(out)):
+        if left_path.exists() or lock_path_of(left_path).exists():
+            # hold_lock raises InputError if the lock is in use. What cannot be changed is kept.
+            with contextlib.suppress(InputError, OSError), hold_lock(left_path, out):
+                remove_tree(left_path)
 
 
 def states_of_output(out: Path, mark: str) -> set[tuple[int, int] | None]:

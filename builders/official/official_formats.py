@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import msgspec
 import pyarrow as pa
 
-from builders.core.file_formats import describe_encoding
+from builders.core.file_formats import describe_encoding, utf8_fault
 from builders.store.layout import long_text_fault
 
 # Role of an official file, and the pattern of the file's name.
@@ -185,10 +185,8 @@ def _decode_row(decode: Any, row: bytes, line_number: int, expected: str) -> Any
         return decode(row)
     except msgspec.ValidationError as error:
         message = f"not {expected}: {error}"
-    except (msgspec.DecodeError, RecursionError) as error:
-        message = f"expected {expected} as one JSON object, found no JSON ({error})"
-    except UnicodeDecodeError as error:
-        message = f"not UTF-8: {error.reason}; {describe_encoding(row)}"
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        message = utf8_fault(row) or f"expected {expected} as one JSON object, found no JSON ({error})"
     raise BadLine(message, line_number)
 
 

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from builders.core.errors import InputError
-from builders.core.file_formats import describe_encoding
+from builders.core.file_formats import utf8_fault
 from builders.core.typed import describe_json_error
 from builders.sources.lines import Block, line_number, lines_of_block
 from builders.sources.source_files import Source, find_files, split_of
@@ -110,12 +110,10 @@ def parse_row(line: bytes | memoryview, segmented: bool = False) -> RawRow[Any]:
         is_list = bytes(line[:1]) == b"["
         remedy = "; write one row a line, without a list around the lines" if is_list else ""
         raise ValueError(f"not a row of raw DuReader: {error}{remedy}") from None
-    except msgspec.DecodeError as error:
-        fault = describe_json_error(bytes(line), str(error), is_line=True)
-        raise ValueError(f"not JSON: {fault}") from None
-    except UnicodeDecodeError as error:
-        reason = f"{error.reason} at byte {error.start}"
-        raise ValueError(f"not UTF-8: {reason}; {describe_encoding(bytes(line))}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        content = bytes(line)
+        fault = utf8_fault(content) or f"not JSON: {describe_json_error(content, str(error), is_line=True)}"
+        raise ValueError(fault) from None
     except RecursionError:
         raise ValueError("not a row of raw DuReader: the JSON is nested too deep") from None
     if not row.question.strip():

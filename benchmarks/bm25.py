@@ -266,9 +266,15 @@ def write_tokens(
 ) -> None:
     """Write the tokens of a release, of text files, or of random passages, to ``setup.work``.
 
-    Tokens of an earlier run are kept.
+    Tokens of an earlier run with the same source are kept. Ends the program if they have another source.
     """
-    if not (setup.work / "queries.json").exists():
+    source = [str(release), [str(path) for path in texts or []], str(questions), split, passages, tokens, vocabulary]
+    source_path = setup.work / "source.json"
+    if (setup.work / "queries.json").exists():
+        kept_source = json.loads(source_path.read_text(encoding="utf-8")) if source_path.exists() else None
+        if kept_source != source:
+            sys.exit(f"{setup.work} has tokens of other options; choose another --work")
+    else:
         if release:
             of_release(setup.work, release, split, setup.query_count, setup.threads)
         elif texts:
@@ -277,9 +283,7 @@ def write_tokens(
             of_texts(setup.work, texts, questions, passages, setup.query_count, setup.threads)
         else:
             made_up(setup.work, passages, tokens, vocabulary, setup.query_count, setup.threads)
-    passage_count = passages_of(setup.work)  # of an earlier run, perhaps with another --passages
-    if not release and passage_count != passages:
-        sys.exit(f"{setup.work} has {passage_count} passages, not {passages}; choose another --work")
+        source_path.write_text(json.dumps(source), encoding="utf-8")
 
 
 def compare(setup: Setup) -> dict[str, Any]:

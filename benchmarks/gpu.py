@@ -365,6 +365,10 @@ def main(words: list[str] | None = None) -> int:
     else:
         base = replace(unpack(args.pack), device=args.device)
     steps_by_part = {"checks": gpu_checks.STEPS, "speed": gpu_speed.STEPS, "train": [(real_training, 570)]}
+    step_names = [function.__name__ for part in args.parts for function, _ in steps_by_part[part]]
+    for name in args.steps or []:
+        if name not in step_names:
+            raise SystemExit(f"--steps {name}: not a step of these parts; expected {', '.join(step_names)}")
     steps: list[Step] = []
     for part in args.parts:
         for function, limit in steps_by_part[part]:

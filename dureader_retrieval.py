@@ -324,12 +324,12 @@ _SIZED_CONFIGS: dict[str, Declaration] = {
     r"sample-([1-9]\d*[KM]?)": Declaration(
         columns="ids",
         splits=("corpus",),
-        description="Ids of {} passages: positives of test queries, and random passages",
+        description="Ids of {} passages: the positives of a split, and random passages",
     ),
     r"sample-([1-9]\d*[KM]?)-hard": Declaration(
         columns="ids",
         splits=("corpus",),
-        description="Ids of {} passages: positives of test queries, and top-ranked ones",
+        description="Ids of {} passages: the positives of a split, and top-ranked ones",
     ),
 }
 _SET_ORIGINS = {
@@ -732,7 +732,13 @@ def _read_manifest(folder: str, config_name: str) -> dict[str, list[Shard]]:
         remedy = "make the file readable" if isinstance(error, PermissionError) else _RELEASE_ADVICE
         raise ReleaseError(f"{manifest_path}: cannot be read ({error.strerror or error}); {remedy}") from error
     try:
-        all_shards = _list_shards(folder, json.loads(content))
+        manifest = json.loads(content)
+        if manifest["name"] == NAME and manifest["format"] > FORMAT:
+            problem = f"a later version of {NAME} wrote it (format {manifest['format']}); upgrade dureader-retrieval"
+            raise ReleaseError(f"{manifest_path}: {problem}")
+        all_shards = _list_shards(folder, manifest)
+    except ReleaseError:  # it is a ValueError, too
+        raise
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         reason = f"no {error}" if isinstance(error, KeyError) else error
         problem = f"expected a manifest of {NAME}, format {FORMAT} ({reason}); {_RELEASE_ADVICE}"

@@ -1,4 +1,7 @@
-"""Build releases from Python: every verb of the command line is a function. Modules are imported on first use."""
+"""Build releases from Python: every verb of the command line is a function. Modules are imported on first use.
+
+Wrong input raises :class:`InputError`, and so does a wrong option.
+"""
 
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     )
     from builders.annotate.translation_steps import manage_translations, translate_queries
     from builders.check.check_release import check_release
+    from builders.core.errors import InputError
     from builders.export.export_release import export_release
     from builders.official.build_official import build_official
     from builders.publish.publish_release import publish_release
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
     from builders.similar.find_similar import find_similar
 
 __all__ = [
+    "InputError",
     "__version__",
     "add_answers",
     "add_ccovid",
@@ -65,9 +70,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import the function of a verb. Python calls this function for names that the module does not have yet."""
+    """Import a name of ``__all__``. Python calls this function for names that the module does not have yet."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "InputError":
+        from builders.core.errors import InputError
+
+        return InputError
     from builders.__main__ import VERBS
     from builders.core.verbs import load_named_function
 

@@ -14,7 +14,9 @@ import pytest
 from releases import NO_UTF8, QUESTIONS, TEXTS, all_tables, make_release, md5, release_of, tables
 
 import dureader_retrieval
+from builders.core.errors import InputError
 from builders.core.sampling import size_name
+from builders.store.reader import open_release
 
 NAME = "dureader_retrieval"
 Load = Callable[..., Any]
@@ -281,7 +283,7 @@ def without_a_shard(manifest: dict[str, Any]) -> str:
         lambda manifest: json.dumps(manifest)[:-5],
         lambda manifest: "[" * 50_000,
         lambda manifest: json.dumps(manifest).replace('"rows": 2', '"rows": 1e400'),
-        lambda manifest: json.dumps(manifest | {"format": 99}),
+        lambda manifest: json.dumps(manifest | {"format": "99"}),
         lambda manifest: json.dumps(manifest | {"name": "other"}),
         lambda manifest: json.dumps(manifest | {"files": [{"path": "corpus/corpus-00000-of-00001.parquet"}]}),
         without_a_shard,
@@ -293,6 +295,16 @@ def test_a_damaged_manifest_is_named(release: Path, load: Load, edit: Callable[[
     with pytest.raises(ValueError, match="expected a manifest of dureader_retrieval, format 1") as error:
         load("corpus", data_dir=str(release))
     assert str(error.value).startswith(f"{path}: ")
+
+
+def test_a_release_of_a_later_version_asks_for_an_upgrade(release: Path, load: Load) -> None:
+    path = release / "manifest.json"
+    manifest = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps(manifest | {"format": 99}), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"wrote it \(format 99\); upgrade dureader-retrieval"):
+        load("corpus", data_dir=str(release))
+    with pytest.raises(InputError, match=r"format: expected 1, found 99; .* upgrade dureader-retrieval"):
+        open_release(release)
 
 
 def test_rows_that_the_manifest_does_not_count_are_refused(release: Path, load: Load) -> None:

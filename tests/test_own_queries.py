@@ -129,6 +129,7 @@ TEXT_OF = {md5(text): text for text in TEXTS}
 
 def test_show_searches_by_any_text(release: Path, tmp_path: Path) -> None:
     show = ["show", "--release", release, "--top-k", "1"]
+    assert "--query: the text is empty" in run("baselines", show, "--query", " ", code=2).stderr
     shown = run("baselines", show, "--query", "手机掉进水里").stdout
     assert shown.startswith(f"手机掉进水里\nquestion {md5('手机掉进水里')}\n")
     assert md5(TEXTS[5]) in shown and "no judgments" in shown

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import pyarrow as pa
 import pytest
 from commands import run
@@ -11,9 +12,8 @@ from releases import QUESTIONS, TEXTS, make_release, md5, tables
 
 from baselines.measure.comparison import SignificanceRule, compare_systems
 from baselines.measure.comparison_plot import comparison_figure, measure_panels
-from baselines.measure.evaluation_plot import evaluation_figure, rank_shares, type_marks
-from baselines.measure.plot_labels import shorten_name
-from builders.core import image_fonts
+from baselines.measure.evaluation_plot import MOST_RUNS, evaluation_figure, rank_shares, type_marks
+from baselines.measure.plot_labels import shorten_name, shorten_names
 from builders.core.image_fonts import choose_fonts
 from builders.core.images import render_figure
 from builders.store.runs import write_run
@@ -42,7 +42,7 @@ def three_systems() -> tuple[dict[str, Any], list[pa.Table]]:
     strong = table_of([1.0] * 29 + [0.5])
     strongest = table_of([1.0] * 30)
     systems = [weak, strong, strongest]
-    names = ["弱", "强", "最强 $x^2$"]
+    names = ["weak", "strong", "best $x^2$"]
     return compare_systems(names, systems, [MEASURE], settings=SignificanceRule(resamples=99)), systems
 
 
@@ -50,7 +50,7 @@ def test_rows_are_best_first_and_a_line_joins_each_group() -> None:
     result, systems = three_systems()
     axes = comparison_figure(result, systems).axes
     labels = [label.get_text() for label in axes[0].get_yticklabels()]
-    assert labels == ["c  最强 $x^2$", "b  强", "a  弱"]
+    assert labels == ["c  best $x^2$", "b  strong", "a  weak"]
     (panel,) = measure_panels(result, systems, [2, 1, 0])
     assert panel.groups == [[0, 1], [2]]
     assert panel.means == pytest.approx([100, 100 * 29.5 / 30, 10])
@@ -91,7 +91,7 @@ def test_the_same_comparison_has_the_same_bytes(image_format: str) -> None:
     assert images[0] == images[1]
     assert b"<dc:date>" not in images[0]
     if image_format == "svg":
-        assert "最强 $x^2$" in images[0].decode()
+        assert "best $x^2$" in images[0].decode()
 
 
 def test_chinese_names_have_a_font_that_is_installed() -> None:
@@ -106,7 +106,11 @@ def test_chinese_names_have_a_font_that_is_installed() -> None:
 def test_without_a_chinese_font_names_have_no_boxes(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(image_fonts, "_candidates", lambda: iter(()))
+    # Only the fonts that come with matplotlib. One of them draws a box for every character.
+    own_folder = str(Path(matplotlib.get_data_path()))
+    own_fonts = [entry for entry in font_manager.fontManager.ttflist if str(entry.fname).startswith(own_folder)]
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", own_fonts)
+    monkeypatch.setattr(font_manager, "findSystemFonts", list)
     fonts = choose_fonts(["中文 BM25", "b"])
     assert fonts.drawable("中文 BM25") == "… BM25"
     assert len(caplog.records) == 1
@@ -117,6 +121,25 @@ def test_a_long_name_keeps_its_start_and_end() -> None:
     assert shorten_name("runs/bm25.run") == "runs/bm25.run"
     name = shorten_name(f"runs/{'folder/' * 20}bm25.dev.run.gz")
     assert len(name) == 44 and name.startswith("runs/folder") and name.endswith("bm25.dev.run.gz")
+
+
+def test_long_names_that_differ_in_the_middle_have_different_labels() -> None:
+    folders = ["experiments/2026-11/system_A", "experiments/2026-11/system_B"]
+    names = [f"{folder}/full_collection/seed0/dev.run.gz" for folder in folders]
+    assert shorten_names(names) == [f"…/system_{letter}/full_collection/seed0/dev.run.gz" for letter in "AB"]
+    alike = [f"{'a' * 40}{letter}{'b' * 40}" for letter in "xy"]
+    assert [label[:4] for label in shorten_names(alike)] == ["1  …", "2  …"]
+    assert shorten_names(["x.run", "x.run"]) == ["x.run", "x.run"]  # a run that is given twice
+
+
+def test_the_marks_of_24_runs_differ_and_more_runs_are_refused(world: Path, tmp_path: Path) -> None:
+    names = [f"{number}.run" for number in range(MOST_RUNS)]
+    type_axes = evaluation_figure(names, [table_of([1.0, 0.5])] * MOST_RUNS, {}).axes[0]
+    looks = [(line.get_marker(), line.get_markerfacecolor()) for line in type_axes.lines if len(line.get_xdata()) == 1]
+    assert len(set(looks)) == len(looks) == MOST_RUNS == 24
+    runs = [world / "one.run"] * (MOST_RUNS + 1)
+    words = ("evaluate", "--release", world / "release", *runs, "--plot", tmp_path / "a.png")
+    assert "--plot: expected at most 24 runs, found 25" in run("baselines", *words, code=2).stderr
 
 
 @pytest.fixture(scope="module")

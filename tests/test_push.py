@@ -84,7 +84,7 @@ def test_only_files_of_the_checkpoint_are_pushed(hub: Hub, call: Command, checkp
 
 def test_a_record_of_a_later_format_is_refused(checkpoint: Path) -> None:
     set_in_record(checkpoint, format=2)
-    with pytest.raises(InputError, match=r"training\.json: format: expected one of 1, found 2"):
+    with pytest.raises(InputError, match=r"training\.json: format: expected 1, found 2; if a later version wrote"):
         open_checkpoint(checkpoint)
 
 

@@ -183,6 +183,11 @@ INPUT = {
         "(query-id, corpus-id, rank), Parquet, or JSON: {query id: {passage id: score}} or {query id: [passage ids, "
         "best first]}"
     ),
+    # Nothing is asked of the hub for a set that the release lacks.
+    "baselines run org/name --release R --set cmedqa --split test --out O": (
+        "R: has no config 'cmedqa-corpus' with a split 'corpus'; it has corpus/corpus, dev/dev, qrels/dev, "
+        "qrels/train, queries/dev, queries/test, queries/train, test/test, train/train"
+    ),
     "builders official --archive MISSING --out O": (
         "MISSING: cannot be read (No such file or directory); expected a directory, a tar or a tar.gz"
     ),

@@ -8,7 +8,7 @@ from baselines.bm25.search_bm25 import search_bm25
 from baselines.look.excerpts import EXCERPT_SOURCE_CHARS, best_excerpt, describe_ranking, flag_terms, positives_of
 from baselines.measure.qrels import read_queries
 from baselines.measure.run_origin import expect_passages
-from builders.core.errors import InputError, make_visible
+from builders.core.errors import InputError, UsageError, make_visible
 from builders.core.results import Report, Table
 from builders.core.word_tokens import word_tokens
 from builders.store.layout import SETS, text_id
@@ -188,8 +188,10 @@ def search_question(
     """Search by a question with BM25, and return the question with its passages.
 
     ``query`` is the id or the text of a question of the split, or of ``own_queries`` if they are given. Any other text
-    is searched, too. Only questions of the split have judgments. Raises :class:`InputError` for an empty text.
+    is searched, too. Only questions of the split have judgments. Raises :class:`UsageError` for an empty text.
     """
+    if not query.strip():
+        raise UsageError("--query: the text is empty; expected a question")
     questions, source = _read_questions(release, set_name, split, own_queries)
     # A question is the pair (id, text), so `query` must equal one of the two.
     matches = [question for question in questions if query in question]

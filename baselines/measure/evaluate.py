@@ -14,6 +14,7 @@ from baselines.measure.measure_options import (
     Ties,
     ValuesFile,
 )
+from builders.core.errors import UsageError
 from builders.core.options import AtLeastOne, Excludes, Needs, Placeholder
 from builders.core.results import Report
 from builders.core.verbs import TABLE_FORMATS, verb
@@ -73,7 +74,7 @@ def evaluate_runs(
     """
     from baselines.measure.evaluate_tables import answers_report, evaluation_report
     from baselines.measure.evaluation import answer_results, measure_runs, rank_answers, read_budgets
-    from baselines.measure.evaluation_plot import evaluation_figure
+    from baselines.measure.evaluation_plot import MOST_RUNS, evaluation_figure
     from baselines.measure.measure_names import resolve_measures
     from baselines.measure.qrels import expect_one_reference
     from baselines.measure.reference_source import ReferenceSource
@@ -87,7 +88,10 @@ def evaluate_runs(
     if per_query is not None:
         check_file(per_query)
     if plot is not None:
-        image_format_of(plot)  # a wrong name is reported before the work
+        # Reported before the work.
+        image_format_of(plot)
+        if len(runs) > MOST_RUNS:
+            raise UsageError(f"--plot: expected at most {MOST_RUNS} runs, found {len(runs)}")
     source = ReferenceSource.of_options(
         release=release, qrels=qrels, split=split, set_name=set, queries=queries, qrels_config=qrels_config
     )

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from baselines.measure.groups import Groups, measure_groups
 from baselines.measure.measures import PAPER
-from baselines.measure.plot_labels import BLACK, FONT_SIZE, GREY, PALE, label_width, set_row_labels, shorten_name
+from baselines.measure.plot_labels import BLACK, FONT_SIZE, GREY, PALE, label_width, set_row_labels, shorten_names
 from builders.core.image_fonts import choose_fonts
 from builders.core.images import make_figure
 
@@ -21,7 +21,10 @@ _MRR = "MRR@10"
 _RANK_CLASSES = ((1, "#202020"), (3, "#5c5c5c"), (5, "#8a8a8a"), (10, "#b4b4b4"), (50, "#dadada"))
 _NO_POSITIVE = "not in the top 50"
 _DARK_CLASSES = 2  # number of classes whose bars have white numbers
-_MARKERS = "osD^vPX*"
+# A run's marker and the colour inside it.
+_SHAPES = "osD^vPX*"
+_FILLS = (BLACK, "white", GREY)
+MOST_RUNS = len(_SHAPES) * len(_FILLS)
 _LEAST_NUMBERED = 6  # percent; narrower segments have no number
 # Inches.
 _PANEL_WIDTH = 3.2
@@ -44,11 +47,11 @@ def evaluation_figure(run_names: Sequence[str], tables: Sequence[pa.Table], ques
     """Return the picture of an evaluation as a ``matplotlib.figure.Figure``.
 
     Args:
-        run_names: name of each run.
+        run_names: name of each run, at most :data:`MOST_RUNS`.
         tables: the values by query of each run (:func:`baselines.measure.measures.measure_run`).
         question_types: numbers of the questions of each type. All questions are drawn first.
     """
-    names = [shorten_name(name) for name in run_names]
+    names = shorten_names(run_names)
     marks_by_run = [type_marks(table, question_types) for table in tables]
     type_labels = [f"{mark.type_name} ({mark.question_count:,})" for mark in marks_by_run[0]]
     fonts = choose_fonts([*names, *type_labels])
@@ -135,13 +138,12 @@ def _draw_types(
         # The runs divide the height of a row evenly. A row is 1 high, and its middle has a whole number.
         shift = (run_number + 1) / (len(names) + 1) - 0.5
         heights = [row + shift for row in range(len(marks))]
-        marker = _MARKERS[run_number % len(_MARKERS)]
-        # The markers of the second eight runs are hollow.
-        fill = BLACK if run_number // len(_MARKERS) % 2 == 0 else "white"
+        shape = _SHAPES[run_number % len(_SHAPES)]
+        fill = _FILLS[run_number // len(_SHAPES)]
         for height, mark in zip(heights, marks, strict=True):
             axes.plot([mark.low, mark.high], [height, height], color=GREY, linewidth=1.4, solid_capstyle="butt")
         means = [mark.mean for mark in marks]
-        axes.plot(means, heights, marker, color=BLACK, markerfacecolor=fill, markersize=4, label=name)
+        axes.plot(means, heights, shape, color=BLACK, markerfacecolor=fill, markersize=4, label=name)
     axes.set_title(f"{_MRR}, %, with 95 % intervals", fontsize=FONT_SIZE + 1)
 
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from builders.core.errors import InputError
+from builders.core.errors import InputError, UsageError
 
 # The alternatives to Recall@k, which would be read as the official recall@k.
 _RECALL = "Recall"
@@ -32,7 +32,7 @@ _PROVIDERS = ("pytrec_eval", "cwl_eval", "compat", "judged", "msmarco")
 EXAMPLES = "nDCG@20, R@100, MRR@100, P@5, AP, Rprec, Bpref, Judged@10"
 
 
-class UnknownMeasure(InputError):
+class UnknownMeasure(UsageError):
     """A name that no measure has. ``near_names`` are similar names of measures, with the parameters of the name."""
 
     def __init__(self, message: str, near_names: list[str]) -> None:
@@ -77,8 +77,8 @@ def compute_measures(
 def resolve_ir_measure(name: str) -> str:
     """Return ir-measures' spelling of a measure's name in any case.
 
-    Raises :class:`UnknownMeasure` for an unknown name. Raises :class:`InputError` for a measure with wrong parameters,
-    and for a measure that cannot be computed or is no mean over queries.
+    Raises :class:`UnknownMeasure` for an unknown name, and :class:`UsageError` for a measure with wrong parameters or
+    that is no mean over queries. Raises :class:`InputError` for a measure that the installed packages cannot compute.
     """
     import ir_measures
 
@@ -90,7 +90,7 @@ def resolve_ir_measure(name: str) -> str:
     if spelling is None:
         raise UnknownMeasure(f"unknown measure {name!r}", _near_names(word, parameters))
     if spelling == _RECALL:
-        raise InputError(
+        raise UsageError(
             f"measure {name!r} has two meanings; expected R{parameters}, the share of the positives in the top k, or "
             f"Success{parameters}, the share of queries with a positive in the top k (as the official recall@50)"
         )
@@ -99,7 +99,7 @@ def resolve_ir_measure(name: str) -> str:
         _convert_floats(measure)
         measure.validate_params()
     except (ValueError, AssertionError, TypeError, KeyError) as error:
-        raise InputError(f"measure {name!r}: {_expected_parameters(spelling)}") from error
+        raise UsageError(f"measure {name!r}: {_expected_parameters(spelling)}") from error
     _check_ranges(name, measure)
     _check_support(name, measure)
     # The spelling may be an alias, such as MRR for RR, so only the parameters are those of ir-measures' own text.
@@ -173,30 +173,30 @@ def _expected_parameters(spelling: str) -> str:
 
 
 def _check_ranges(name: str, measure: Any) -> None:
-    """Raise :class:`InputError` if a parameter of the measure is out of its range. ``name`` is for the error."""
+    """Raise :class:`UsageError` if a parameter of the measure is out of its range. ``name`` is for the error."""
     values: Mapping[str, Any] = measure.params
     for parameter, value in values.items():
         low, high = _RANGES.get(parameter, (float("-inf"), float("inf")))
         if isinstance(value, int | float) and not low <= value <= high:
-            raise InputError(f"measure {name!r}: expected {parameter} from {low} to {high}, found {value}")
+            raise UsageError(f"measure {name!r}: expected {parameter} from {low} to {high}, found {value}")
     gains = values.get("gains", {})
     for grade, gain in gains.items():
         if not all(type(number) is int and 0 <= number <= _HIGHEST_COUNT for number in (grade, gain)):
-            raise InputError(
+            raise UsageError(
                 f"measure {name!r}: expected gains as {{grade: gain}}, whole numbers from 0 to {_HIGHEST_COUNT}, "
                 f"found {gains}"
             )
 
 
 def _check_support(name: str, measure: Any) -> None:
-    """Raise :class:`InputError` for a measure that is no mean over queries, or that no installed package computes.
+    """Raise an error for a measure that is no mean over queries, or that no installed package computes.
 
     ``name`` is for the error.
     """
     import ir_measures
 
     if not isinstance(measure.aggregator(), ir_measures.MeanAgg):
-        raise InputError(f"measure {name!r} is a count; expected a mean over queries, for example {EXAMPLES}")
+        raise UsageError(f"measure {name!r} is a count; expected a mean over queries, for example {EXAMPLES}")
     if pipeline().supports(measure):
         return
     remedy = f"expected another measure, for example {EXAMPLES}"

@@ -7,7 +7,7 @@ from baselines.measure.holes import HOLE_MEASURES
 from baselines.measure.ir_measure_names import EXAMPLES, UnknownMeasure, resolve_ir_measure
 from baselines.measure.measures import IR_MEASURES, PAPER
 from baselines.measure.ties import EXPECTED, LISTED, has_expectation
-from builders.core.errors import InputError, UsageError
+from builders.core.errors import UsageError
 
 # Measures that every evaluation has. They are means over all orders with --ties expected.
 _USUAL_MEASURES = (*PAPER.values(), "RR@10", *IR_MEASURES)
@@ -20,7 +20,7 @@ def resolve_measures(names: Iterable[str], ties: str = LISTED, *, with_holes: bo
     A name is an official key (MRR@10, recall@1, recall@50) or a measure of ir-measures, for example nDCG@20 or
     P(rel=2)@5. ``with_holes`` also accepts the columns of `errors holes --per-query`.
 
-    Raises :class:`InputError` for unknown names, with near names. Raises :class:`UsageError` if ``ties`` is
+    Raises :class:`UsageError` for unknown names, with near names, and if ``ties`` is
     ``expected`` and a measure has no mean over all orders of ties.
     """
     special_names = {name.lower(): name for name in _USUAL_MEASURES}
@@ -46,7 +46,7 @@ def resolve_measures(names: Iterable[str], ties: str = LISTED, *, with_holes: bo
         hint = ""
         if near_names:
             hint = f"; did you mean {', '.join(list(near_names)[:_NEAR_NAMES])}?"
-        raise InputError(
+        raise UsageError(
             f"unknown {noun} {', '.join(unknown_names)}{hint}; expected {', '.join(PAPER.values())} or a measure of "
             f"ir-measures, for example {EXAMPLES}"
         )

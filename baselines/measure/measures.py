@@ -27,7 +27,7 @@ from baselines.measure.ties import (
     positive_blocks,
     without_repeats,
 )
-from builders.core.errors import InputError, log
+from builders.core.errors import InputError, UsageError, log
 from builders.core.tables import format_percent
 from builders.store.runs import Run
 
@@ -302,10 +302,10 @@ def values_of(by_query: pa.Table, measure: str) -> Values:
     """Return one value per query, as fractions, from a table of :func:`measure_run`.
 
     ``measure`` is an official key (MRR@10, recall@1, recall@50) or a column of the table. The mean of an official key's
-    values is the official value. Raises :class:`InputError` for another name.
+    values is the official value. Raises :class:`UsageError` for another name.
     """
     if measure not in measure_names(by_query):
-        raise InputError(f"unknown measure {measure!r}; expected one of {', '.join(measure_names(by_query))}")
+        raise UsageError(f"unknown measure {measure!r}; expected one of {', '.join(measure_names(by_query))}")
     # Official keys have columns only for expected ties. Otherwise the first ranks determine the values.
     if measure in OFFICIAL and measure not in by_query.column_names:
         value_number = OFFICIAL.index(measure)

@@ -1,5 +1,6 @@
 """Names of systems in the pictures of `compare` and `evaluate`, and the look that both pictures share."""
 
+import os.path
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -22,6 +23,27 @@ def shorten_name(name: str) -> str:
         return visible_name
     end_length = _LONGEST_NAME - _NAME_START - 1
     return f"{visible_name[:_NAME_START]}…{visible_name[-end_length:]}"
+
+
+def shorten_names(names: Sequence[str]) -> list[str]:
+    """Return a label for each name (:func:`shorten_name`). Different names have different labels.
+
+    If two names would have the same label, the folders that all names share are cut off. If labels are still the same,
+    the numbers of the names are put before them, from 1.
+    """
+    if _have_equal_labels(names):
+        shared_characters = os.path.commonprefix(list(names))  # noqa: RUF071  # names of systems need not be paths
+        folder_end = shared_characters.rfind("/") + 1
+        names = [f"…/{name[folder_end:]}" for name in names]
+    labels = [shorten_name(name) for name in names]
+    if _have_equal_labels(names):
+        labels = [f"{number}  {label}" for number, label in enumerate(labels, start=1)]
+    return labels
+
+
+def _have_equal_labels(names: Sequence[str]) -> bool:
+    """True if two different names have the same label."""
+    return len({shorten_name(name) for name in names}) < len(set(names))
 
 
 def label_width(labels: Iterable[str]) -> float:

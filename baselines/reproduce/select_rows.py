@@ -9,7 +9,7 @@ import msgspec
 from baselines.reproduce.paper_tables import FIGURES, TABLES, Runs, pool
 from baselines.reproduce.published_scores import PublishedRow, read_published_scores
 from baselines.reproduce.steps import Step, Steps
-from builders.core.errors import InputError, log
+from builders.core.errors import InputError, UsageError, log
 from builders.store.layout import SETS
 from builders.store.reader import Release
 
@@ -85,11 +85,11 @@ def rows_of(do: Steps, *, of_pool: bool = False) -> list[TableRow]:
 def select_rows(do: Steps, selection: RowSelection) -> list[TableRow]:
     """Return the selected rows.
 
-    Raises :class:`InputError` with the known rows if no row matches, or if a table or figure has no row.
+    Raises :class:`UsageError` with the known rows if no row matches, or if a table or figure has no row.
     """
     for number in selection.tables:
         if number in OTHER_VERBS:
-            raise InputError(f"--table {number}: `python -m {OTHER_VERBS[number]}` prints this table")
+            raise UsageError(f"--table {number}: `python -m {OTHER_VERBS[number]}` prints this table")
     rows = rows_of(do, of_pool=selection.pool)
     selected = []
     for row in rows:
@@ -101,7 +101,7 @@ def select_rows(do: Steps, selection: RowSelection) -> list[TableRow]:
         if selection.row:
             words.append(f"--row {selection.row}")
         known_rows = [f"{row.selector} --row {row.name}" for row in rows]
-        raise InputError(f"no row matches {' '.join(words)}; known rows: {'; '.join(known_rows)}")
+        raise UsageError(f"no row matches {' '.join(words)}; known rows: {'; '.join(known_rows)}")
     return selected
 
 

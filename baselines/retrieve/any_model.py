@@ -175,6 +175,7 @@ def run_model(
     if out is not None:
         check_file(out)
     searched_split = SearchedSplit(open_release(release), set, split, own_queries)
+    searched_split.expect_texts()  # before a model is downloaded
 
     # Return the finished run of an earlier, equal call.
     call = None

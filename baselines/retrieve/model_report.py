@@ -47,6 +47,13 @@ class SearchedSplit:
     split: str
     own_queries: OwnQueries | None = None
 
+    def expect_texts(self) -> None:
+        """Raise :class:`InputError` if the release lacks the passages or the queries. Nothing is read."""
+        configs = SETS[self.set_name]
+        self.release.shards(configs.corpus, "corpus")
+        if self.own_queries is None:
+            self.release.shards(configs.queries, self.split)
+
     def read_queries(self) -> list[tuple[str, str]]:
         """Return (id, text) of every query. Raises :class:`InputError` for a split without queries."""
         if self.own_queries is not None:
@@ -173,11 +180,14 @@ def cost_lines(manifest: Mapping[str, Any]) -> list[Line]:
 
 def describe_costs(costs: dict[str, Any]) -> str:
     """Describe the costs of an endpoint in a run's record (:meth:`.service_client.ServiceCosts.values`)."""
-    tokens = "unknown tokens" if costs["tokens"] is None else f"{costs['tokens']:,} tokens"
-    return (
-        f"{costs['texts']:,} texts ({costs['kept_texts']:,} kept from earlier), {costs['requests']:,} requests, "
-        f"{tokens}, {costs['request_seconds']:,.1f} s of requests"
-    )
+    tokens = "unknown tokens" if costs["tokens"] is None else _count(costs["tokens"], "token")
+    texts = f"{_count(costs['texts'], 'text')} ({costs['kept_texts']:,} kept from earlier)"
+    return f"{texts}, {_count(costs['requests'], 'request')}, {tokens}, {costs['request_seconds']:,.1f} s of requests"
+
+
+def _count(number: int, noun: str) -> str:
+    """Return a number with its noun, for example ``1 request``."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def settings_header(lines: Sequence[Line]) -> str:

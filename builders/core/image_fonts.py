@@ -27,6 +27,8 @@ _CHINESE_FONTS = (
     "Noto Sans CJK JP",
     "Arial Unicode MS",
 )
+# Fonts for debugging, on macOS and in matplotlib, which draw a box for every character of Unicode.
+_BOX_FONTS = re.compile(r"\.?last ?resort", re.IGNORECASE)
 _SHOWN_CHARACTERS = 5  # in the log
 
 
@@ -90,7 +92,10 @@ def _candidates() -> Iterator[tuple[str, Any]]:
 
 
 def _installed_fonts() -> dict[str, Any]:
-    """Return a file of each font family. Fonts that were installed after matplotlib's first use are added."""
+    """Return a file of each font family, except :data:`_BOX_FONTS`.
+
+    Fonts that were installed after matplotlib's first use are added.
+    """
     from matplotlib import font_manager
 
     # matplotlib caches its list of fonts, and does not notice new files.
@@ -102,7 +107,8 @@ def _installed_fonts() -> dict[str, Any]:
                 font_manager.fontManager.addfont(path)
     font_paths: dict[str, Any] = {}
     for entry in font_manager.fontManager.ttflist:
-        font_paths.setdefault(entry.name, entry.fname)
+        if not _BOX_FONTS.match(entry.name):
+            font_paths.setdefault(entry.name, entry.fname)
     return font_paths
 
 

@@ -396,7 +396,12 @@ def _rewrite_problem(msgspec_message: str, value_type: Any, keys: list[str], fou
         return f"lacks {absent_key[1]}"
     wrong_choice = re.fullmatch(r"Invalid enum value (.*)", expectation, re.DOTALL)
     if wrong_choice:
-        return f"expected one of {_allowed_words(value_type, keys)}, found {wrong_choice[1]}"
+        allowed = _allowed_words(value_type, keys)
+        expected = f"one of {allowed}" if ", " in allowed else allowed
+        advice = ""
+        if keys and keys[-1] == "format" and wrong_choice[1].isdigit():
+            advice = "; if a later version wrote the file, upgrade dureader-retrieval"
+        return f"expected {expected}, found {wrong_choice[1]}{advice}"
 
     # The patterns of Sha256 and PlainName, which users cannot be expected to read.
     if " matching regex " in expectation and "[0-9a-f]{64}" in expectation:

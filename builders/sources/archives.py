@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from builders.core.errors import InputError
+from builders.core.errors import UsageError
 from builders.core.results import Report, Table
 from builders.core.typed import Count, read_json
 
@@ -37,11 +37,11 @@ Archives = Mapping[str, Archive]
 
 
 def read_archives(names: Sequence[str] = ()) -> Archives:
-    """Return the archives ``names`` (default: all) in file order. Raise :class:`InputError` for an unknown name."""
+    """Return the archives ``names`` (default: all) in file order. Raise :class:`UsageError` for an unknown name."""
     all_archives = read_json(_SOURCES_FILE, dict[str, Archive])
     for name in names:
         if name not in all_archives:
-            raise InputError(f"unknown source {name!r}; expected one of {', '.join(all_archives)}")
+            raise UsageError(f"unknown source {name!r}; expected one of {', '.join(all_archives)}")
     if not names:
         return all_archives
     return {name: archive for name, archive in all_archives.items() if name in names}

@@ -285,8 +285,8 @@ CONFIGS = (
         ("train", "interpolation", "extrapolation"),
         "Judgments to train on all buckets of queries but {0}, and to test on bucket {0} and on the other buckets",
     ),
-    Config("sample-SIZE", IDS, ("corpus",), "Ids of {} passages: positives of test queries, and random passages"),
-    Config("sample-SIZE-hard", IDS, ("corpus",), "Ids of {} passages: positives of test queries, and top-ranked ones"),
+    Config("sample-SIZE", IDS, ("corpus",), "Ids of {} passages: the positives of a split, and random passages"),
+    Config("sample-SIZE-hard", IDS, ("corpus",), "Ids of {} passages: the positives of a split, and top-ranked ones"),
 )
 _SIZE_PATTERN = r"([1-9]\d*[KM]?)"  # such as 10K
 _NUMBER_PATTERN = r"([1-9]\d*)"

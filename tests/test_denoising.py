@@ -3,6 +3,7 @@
 import itertools
 import json
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,16 @@ from commands import error_of, run
 from releases import QUESTIONS, TEXTS, make_release, md5, tables
 from sentence_transformers import CrossEncoder
 from tiny_models import write_cross
+from whole_release import make_whole
 
+from baselines.measure.qrels import read_queries
 from baselines.train import denoising
 from baselines.train.hard_negatives import NegativeCandidates
 from baselines.train.mine import mine_negatives
 from builders.core.errors import InputError
 from builders.store.judgments import read_machine_labels
+from builders.store.own_queries import OwnQueries
+from builders.store.reader import open_release
 from builders.store.runs import write_run
 
 QUERIES = [md5(question) for question in QUESTIONS["train"]]
@@ -112,7 +117,7 @@ def test_questions_without_labels_get_positives_and_negatives(world: Path, tmp_p
     new_question = "新的问题是什么？"
     dev_question = QUESTIONS["dev"][0]
     questions = tmp_path / "questions.tsv"
-    questions.write_text(f"new\t{new_question}\nleak\t{dev_question.replace('？', '?')} \n", encoding="utf-8")
+    questions.write_text(f"new\t{new_question}\nleak\t{dev_question.replace('？', '?')} !\n", encoding="utf-8")
     write_run(tmp_path / "q.run", [("new", ranked("new")), ("leak", ranked("leak"))])
     mine(world, tmp_path / "labels.jsonl", run=tmp_path / "q.run", queries_file=questions)
     # The dev question is skipped, although it is written with other characters.
@@ -124,6 +129,35 @@ def test_questions_without_labels_get_positives_and_negatives(world: Path, tmp_p
     assert set(top_ids) & {p for p in scores if scores[p] > positive_score} <= set(labels.positive_ids)
     assert all(scores[passage_id] > positive_score for passage_id in labels.positive_ids)
     assert len(labels.negative_ids) == 4 and all(scores[passage_id] < max_score for passage_id in labels.negative_ids)
+
+
+def test_removed_and_other_sets_questions_are_skipped(tmp_path: Path) -> None:
+    release = make_whole(tmp_path / "release")
+    opened = open_release(release)
+    splits = denoising.question_splits(opened)
+    assert {("train-similar", "train"), ("crosslingual-queries", "dev"), ("cmedqa-queries", "test")} <= set(splits)
+    for config, split in splits:
+        _, text = read_queries(opened, split, config)[0]
+        questions = OwnQueries("questions", {"new": "没有人问过", "old": f"{text}？"})
+        assert denoising.unlabelled_questions(questions, opened) == {"new": "没有人问过"}
+
+
+@pytest.mark.parametrize("option", ["--out", "--hidden-positives"])
+def test_no_input_is_overwritten(world: Path, tmp_path: Path, option: str) -> None:
+    run_path = shutil.copy(world / "train.run", tmp_path / "train.run")
+    words = ["mine", "--release", world / "release", "--run", run_path, "--cross-encoder", world / "cross", "--denoise"]
+    content = Path(run_path).read_bytes()
+    outputs = {"--out": tmp_path / "n", "--hidden-positives": tmp_path / "h"} | {option: run_path}
+    for name, path in outputs.items():
+        words += [name, path]
+    assert f"is both a file to read and {option}" in error_of(run("baselines", words, code=1))
+    same = [*words[:8], "--out", tmp_path / "n", "--hidden-positives", tmp_path / "n"]
+    assert "--out and --hidden-positives name the same file" in run("baselines", same, code=2).stderr
+    questions = tmp_path / "questions.txt"
+    questions.write_text("没有人问过\n", encoding="utf-8")
+    bm25 = ("bm25", "--release", world / "release", "--queries-file", questions, "--out", questions)
+    assert "is both a file to read and --out" in error_of(run("baselines", bm25, code=1))
+    assert Path(run_path).read_bytes() == content and sorted(tmp_path.iterdir()) == [questions, Path(run_path)]
 
 
 def test_an_interrupted_call_resumes(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,7 +190,7 @@ def test_wrong_options_and_wrong_questions_are_one_line(world: Path, tmp_path: P
     with_model = [*words, "--cross-encoder", world / "cross"]
     assert "--fill-to needs --denoise" in run("baselines", with_model, "--fill-to", "9", code=2).stderr
     limits = ["--denoise", "--max-score", "0.9"]
-    assert "must be below --positive-score" in run("baselines", with_model, limits, code=2).stderr
+    assert "below --positive-score" in run("baselines", with_model, limits, code=2).stderr
     questions = tmp_path / "q.tsv"
     questions.write_text(f"a\t{QUESTIONS['dev'][0]}\n", encoding="utf-8")
     done = run("baselines", with_model, "--denoise", "--queries-file", questions, code=1)

@@ -114,6 +114,40 @@ def test_negatives_are_listed_by_the_teacher_or_by_a_file(world: Path, tmp_path:
         pairs_of(world, "data.negatives_per_positive=99")
 
 
+def test_passages_that_a_reranker_has_not_scored_teach_nothing(world: Path, tmp_path: Path) -> None:
+    # The positive of every question is the teacher's first passage, except of the last question.
+    hits = read_run(world / "teacher.run").hits
+    last_query = QUERIES[-1]
+    hits[last_query] = [*hits[last_query][1:4], hits[last_query][0]]
+    run_path = tmp_path / "reranked.run"
+    write_run(run_path, [(query_id, [(p, 9.0 - r) for r, (p, _) in enumerate(hits[query_id])]) for query_id in QUERIES])
+    release = open_release(world / "release")
+    recipe = read_recipe("de-distil", SETTINGS)
+    passages = open_passages(release, "corpus")
+    assert read_pairs(release, recipe, passages, [], teacher=run_path).counts["positives"] == len(QUERIES)
+    manifest = tmp_path / "reranked.run.manifest.json"
+    manifest.write_text(json.dumps({"name": "dureader_retrieval run", "top_k": 3, "reranked": {"file": "first.run"}}))
+    pairs = read_pairs(release, recipe, passages, [], teacher=run_path)
+    assert pairs.counts["positives"] == len(QUERIES) - 1
+    assert pairs.scores is not None and pairs.scores.min() == 9 - 2
+    manifest.write_text(json.dumps({"top_k": 3}))  # a search, which scores all passages
+    assert read_pairs(release, recipe, passages, [], teacher=run_path).counts["positives"] == len(QUERIES)
+
+
+def test_a_teacher_without_scores_is_refused(world: Path, tmp_path: Path) -> None:
+    lines = [f"{query_id}\t{passage_id}\t{rank}\n" for query_id in QUERIES for rank, passage_id in enumerate(IDS, 1)]
+    (tmp_path / "ranks.tsv").write_text("".join(lines))
+    release = open_release(world / "release")
+    with pytest.raises(InputError, match="has ranks and no scores to learn"):
+        read_pairs(
+            release,
+            read_recipe("de-distil", SETTINGS),
+            open_passages(release, "corpus"),
+            [],
+            teacher=tmp_path / "ranks.tsv",
+        )
+
+
 def test_negatives_of_a_machines_labels_precede_the_teachers(world: Path, tmp_path: Path) -> None:
     labels = tmp_path / "labels.jsonl"
     # The teacher ranks the passages of the first question in the collection's order.
@@ -170,6 +204,32 @@ def test_a_machines_labels_add_positives_and_questions(world: Path, tmp_path: Pa
     assert set(pairs.positive[first_pairs]) == {0, 3} and not {0, 3} & set(pairs.negatives[first_pairs].ravel())
 
 
+def test_no_files_positive_is_another_files_negative(world: Path, tmp_path: Path) -> None:
+    first = {"query-id": "new", "query": "新？", "labelled-by": "a", "positive-ids": IDS[:1], "negative-ids": IDS[1:3]}
+    second = {"query-id": "new", "query": "新？", "labelled-by": "b", "positive-ids": IDS[1:2]}
+    paths = [tmp_path / "first.jsonl", tmp_path / "second.jsonl"]
+    for path, line in zip(paths, (first, second), strict=True):
+        path.write_text(json.dumps(line) + "\n")
+    release = open_release(world / "release")
+    recipe = read_recipe("de-bm25-neg", ["data.negatives_per_positive=1"])
+    for label_files in (paths, paths[::-1]):
+        pairs = read_pairs(release, recipe, open_passages(release, "corpus"), [], label_files=label_files)
+        new_pairs = [number for number, query in enumerate(pairs.query) if pairs.texts[query] == "新？"]
+        assert {(pairs.positive[pair], pairs.negatives[pair, 0]) for pair in new_pairs} == {(0, 2), (1, 2)}
+
+
+def test_labels_of_other_questions_are_refused(world: Path, tmp_path: Path) -> None:
+    labels = tmp_path / "labels.jsonl"
+    labels.write_text(json.dumps({"query-id": "q", "labelled-by": "ce", "positive-ids": IDS[:1]}) + "\n")
+    release = open_release(world / "release")
+    passages = open_passages(release, "corpus")
+    recipe = read_recipe("de-bm25-neg")
+    with pytest.raises(InputError, match="has no labels of the training questions"):
+        read_pairs(release, recipe, passages, [], label_files=[labels])
+    with pytest.raises(InputError, match=r"jsonl:1: .*negative-ids"):
+        read_pairs(release, recipe, passages, [labels])
+
+
 def test_a_training_learns_a_machines_labels_but_no_dev_question(world: Path, tmp_path: Path) -> None:
     labels = tmp_path / "labels.jsonl"
     line = {"query-id": "new", "query": "新？", "labelled-by": "ce", "positive-ids": IDS[:1], "negative-ids": IDS[2:4]}
@@ -185,8 +245,8 @@ def test_a_training_learns_a_machines_labels_but_no_dev_question(world: Path, tm
     training = json.loads((tmp_path / "model" / "training.json").read_text(encoding="utf-8"))
     assert training["counts"]["machine_positives"] == 1
 
-    # The dev question has another width and a space.
-    leak = line | {"query": QUESTIONS["dev"][0].replace("？", "?") + " "}
+    # The dev question has another width, a space and another sign at its end.
+    leak = line | {"query": QUESTIONS["dev"][0].replace("？", "?") + " ！"}
     labels.write_text(json.dumps(line | {"query-id": "first"}) + "\n" + json.dumps(leak) + "\n")
     error = error_of(run("baselines", words, code=1))
     assert f"{labels}:2: the question 'new' is a dev or test question of the release" in error

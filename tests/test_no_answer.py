@@ -341,7 +341,7 @@ def test_deep_lists_are_read_until_two_passages_remain(small: Path, tmp_path: Pa
 def test_an_output_is_not_a_run_that_is_read(small: Path, tmp_path: Path, option: str) -> None:
     before = (tmp_path / "run").read_bytes()
     error = error_of(no_answer(small, option, tmp_path / "run", tmp_path / "run", code=1))
-    assert f"is both a run to read and {option}" in error
+    assert f"is both a file to read and {option}" in error
     assert (tmp_path / "run").read_bytes() == before
 
 

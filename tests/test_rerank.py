@@ -150,7 +150,7 @@ def test_two_outputs_rank_by_the_probability_of_the_second(world: Path, tmp_path
         ("QUERY Q0 PASSAGE 1 1.0 t", ["--family", "bge"], "--family bge: a model of kind cross has no family"),
         ("QUERY Q0 unknown 1 1.0 t", ["--model", "WORLD/dual"], "has a passage 'unknown' that the release's corpus"),
         ("QUERY Q0 PASSAGE 1 1.0 t", ["--model", "WORLD/empty"], "WORLD/empty: cannot be opened"),
-        ("QUERY Q0 PASSAGE 1 1.0 t", ["--out", "RUN"], "is both the run to re-rank and --out"),
+        ("QUERY Q0 PASSAGE 1 1.0 t", ["--out", "RUN"], "is both a file to read and --out"),
     ],
 )
 def test_bad_input_is_one_error(world: Path, tmp_path: Path, line: str, words: list[str], message: str) -> None:

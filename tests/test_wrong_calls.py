@@ -92,7 +92,10 @@ USAGE: list[tuple[str, tuple[str, ...]]] = [
         ("--bi-encoder", "--cross-encoder"),
     ),
     ("baselines bm25 --release R --out O --split dev --tune dev", ("--tune dev: tuning on the searched questions",)),
-    ("baselines fuse --out O --weights O N N", ("--out and --weights name the same file O",)),
+    (
+        "baselines fuse --release R --tune dev --out O --weights O N N",
+        ("--out and --weights name the same file O",),
+    ),
     ("baselines bm25 --release R --out O --tune train --k1 2", ("--k1 and --tune exclude each other",)),
     ("baselines show --serve N", ("RUN and --serve exclude each other",)),
     ("builders official --list --out O", ("--out and --list exclude each other",)),
@@ -160,9 +163,9 @@ INPUT = {
         "queries/dev, queries/test, queries/train, test/test, train/train"
     ),
     # files
-    "baselines fuse --out N N FILE": "N: is both a run to read and --out; expected different files",
+    "baselines fuse --out N N FILE": "N: is both a file to read and --out; expected different files",
     "baselines errors no-answer --release R --list N N": (
-        "N: is both a run to read and --list; expected different files"
+        "N: is both a file to read and --list; expected different files"
     ),
     "baselines errors no-answer --release R --write-pruned FOLDER N": (
         "FOLDER: is a directory; expected the name of a file"

@@ -120,7 +120,7 @@ def search_bm25(
     from baselines.core.run_costs import collect_costs, report_texts
     from baselines.core.run_manifest import describe_run, describe_search, manifest_path, write_manifest
     from baselines.measure.qrels import expect_main, read_queries
-    from builders.core.files import check_file
+    from builders.core.files import check_files
     from builders.core.finished_outputs import VerbCall, find_finished, is_kept, option_values, record_finished
     from builders.core.limits import usable_cores
     from builders.store.layout import SETS
@@ -131,8 +131,7 @@ def search_bm25(
 
     if engine == "elasticsearch" and address is None:
         raise UsageError("--engine elasticsearch needs --address URL")
-    if out is not None:
-        check_file(out)
+    check_files({"--out": out}, [queries_file])
     # Check the input before the search.
     release = open_release(release)
     configs = SETS[set]

@@ -137,12 +137,11 @@ def report_holes(
     from baselines.measure.qrels import expect_one_reference
     from baselines.measure.reference_source import ReferenceSource
     from baselines.measure.ties import order_ties
-    from builders.core.files import check_file
+    from builders.core.files import check_files
     from builders.store.original_runs import read_release_run
 
     expect_one_reference(release, qrels)
-    if per_query is not None:
-        check_file(per_query)
+    check_files({"--per-query": per_query}, [*runs, qrels])
     source = ReferenceSource.of_options(
         release=release, qrels=qrels, split=split, set_name=set, queries=queries, qrels_config=qrels_config
     )
@@ -197,14 +196,12 @@ def report_duplicates(
     from baselines.measure.evaluation import CopyRule, measure_runs
     from baselines.measure.reference_source import ReferenceSource
     from baselines.measure.ties import order_ties
-    from builders.core.files import check_file
+    from builders.core.files import check_files
     from builders.store.layout import SETS
     from builders.store.original_runs import read_release_run
     from builders.store.reader import open_release
 
-    for output_path in (per_query, list):
-        if output_path is not None:
-            check_file(output_path)
+    check_files({"--per-query": per_query, "--list": list}, runs)
     opened_release = open_release(release)
     source = ReferenceSource.of_options(
         release=opened_release, qrels=None, split=split, set_name=set, queries=queries, qrels_config=qrels_config
@@ -266,11 +263,10 @@ def report_stages(
     from baselines.measure.reference_source import ReferenceSource
     from baselines.measure.stage_errors import find_stage_errors, stage_report, write_failed
     from baselines.measure.ties import order_ties
-    from builders.core.files import check_file
+    from builders.core.files import check_files
 
     expect_one_reference(release, qrels)
-    if list is not None:
-        check_file(list)
+    check_files({"--list": list}, [first, second, qrels])
     source = ReferenceSource.of_options(
         release=release, qrels=qrels, split=split, set_name=set, queries=queries, qrels_config=qrels_config
     )

@@ -79,14 +79,13 @@ def evaluate_runs(
     from baselines.measure.qrels import expect_one_reference
     from baselines.measure.reference_source import ReferenceSource
     from baselines.measure.ties import order_ties
-    from builders.core.files import check_file
+    from builders.core.files import check_files
     from builders.core.images import image_format_of, write_figure
     from builders.store.layout import SETS
 
     expect_one_reference(release, qrels)
     chosen = resolve_measures(measures, ties)
-    if per_query is not None:
-        check_file(per_query)
+    check_files({"--per-query": per_query, "--plot": plot}, [*runs, qrels])
     if plot is not None:
         # Reported before the work.
         image_format_of(plot)

@@ -1,7 +1,6 @@
 """The verb `fuse`: fuse runs."""
 
 import numbers
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -94,21 +93,21 @@ def fuse_runs(
     from baselines.measure.fusion_weights import expect_other_queries, read_weights, tuned_weights, write_weights
     from baselines.measure.qrels import release_qrels
     from baselines.measure.run_origin import warn_of_origins
-    from builders.core.files import check_file, real_path
+    from builders.core.files import check_files
     from builders.store.original_runs import read_release_run
     from builders.store.reader import open_release
     from builders.store.runs import Run, write_run
 
     # Refuse wrong files and numbers of runs before any run is read.
-    if out is not None:
-        check_file(out)
-    if out is not None and weights is not None and os.path.abspath(out) == os.path.abspath(weights):
-        raise UsageError(f"--out and --weights name the same file {out}")
+    if tune and weights is None and out is not None:
+        weights = out.with_name(f"{out.name}.weights.json")
+    # --weights is an output of --tune, and an input otherwise.
+    if tune:
+        check_files({"--out": out, "--weights": weights}, [*runs, *tune_runs])
+    else:
+        check_files({"--out": out}, [*runs, weights])
     if len(runs) < 2:
         raise UsageError("expected two runs or more")
-    for run in (*runs, *tune_runs):
-        if out is not None and isinstance(run, Path) and real_path(run) == real_path(out):
-            raise InputError("is both a run to read and --out; expected different files", path=out)
     id_release = None if release is None else open_release(release)
     opened_runs = [read_release_run(run, id_release) for run in runs]
 
@@ -123,10 +122,6 @@ def fuse_runs(
         judgments = release_qrels(opened_release, tune, set)
         systems = [read_release_run(run, opened_release) for run in tune_runs] or opened_runs
         warn_of_origins(systems, judgments, opened_release, set_name=set, split=tune)
-        if weights is None and out is not None:
-            weights = out.with_name(f"{out.name}.weights.json")
-        if weights is not None:
-            check_file(weights)
         expect_other_queries(opened_runs, systems, judgments, split=tune, tune_on_these=tune_on_these)
         run_weights, tuning_record = tuned_weights(systems, judgments, method=method, split=tune, step=step)
     elif weights:

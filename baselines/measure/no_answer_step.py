@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated
 
 from baselines.measure.measure_options import QrelsConfig
-from builders.core.errors import InputError, UsageError
+from builders.core.errors import UsageError
 from builders.core.options import Between, Help, Placeholder, Use
 from builders.core.results import Report
 from builders.core.verbs import TABLE_FORMATS, verb
@@ -83,7 +83,7 @@ def report_no_answer(
         write_pruned_run,
     )
     from baselines.measure.reference_source import ReferenceSource
-    from builders.core.files import check_file, real_path
+    from builders.core.files import check_files
     from builders.store.layout import SETS
     from builders.store.original_runs import read_release_run
     from builders.store.reader import open_release
@@ -93,15 +93,7 @@ def report_no_answer(
         if value is not None and len(runs) != 1:
             raise UsageError(f"{option} belongs to one run; expected one run, found {len(runs)}")
     # Refuse wrong outputs before any run is read.
-    input_paths = [run for run in (*runs, pruned) if isinstance(run, Path)]
-    for option, output_path in (("--write-pruned", write_pruned), ("--list", list)):
-        if output_path is None:
-            continue
-        check_file(output_path)
-        if any(real_path(input_path) == real_path(output_path) for input_path in input_paths):
-            raise InputError(f"is both a run to read and {option}; expected different files", path=output_path)
-    if list is not None and write_pruned is not None and real_path(list) == real_path(write_pruned):
-        raise UsageError(f"--list and --write-pruned name the same file {list}")
+    check_files({"--list": list, "--write-pruned": write_pruned}, [*runs, pruned])
     opened_release = open_release(release)
     source = ReferenceSource.of_options(
         release=opened_release, qrels=None, split=split, set_name=set, queries=queries, qrels_config=qrels_config

@@ -147,7 +147,7 @@ def rerank_run(
     from baselines.core.run_manifest import manifest_path
     from baselines.retrieve.family_table import family_settings
     from baselines.retrieve.model_files import UNCHANGING, device_kind, model_input, shown_name
-    from builders.core.files import check_file
+    from builders.core.files import check_files
     from builders.core.finished_outputs import VerbCall, find_finished, is_kept, option_values, record_finished
     from builders.core.hub import check_models
     from builders.store.layout import SETS
@@ -164,8 +164,7 @@ def rerank_run(
         raise UsageError("engine: a model behind an endpoint has no such option; remove --engine")
     if not is_remote:  # a model behind an endpoint may have any name
         check_models(model)
-    if out is not None:
-        check_file(out)
+    check_files({"--out": out}, [run, queries_file])
     release = open_release(release)
     own_queries = None
     if queries_file is not None:

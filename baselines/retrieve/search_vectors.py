@@ -80,7 +80,7 @@ def search_vectors(
 
     from baselines.retrieve.index_files import open_vectors, vectors_input
     from baselines.retrieve.model_files import device_kind, model_input
-    from builders.core.files import check_file
+    from builders.core.files import check_files
     from builders.core.finished_outputs import VerbCall, find_finished, is_kept, option_values, record_finished
     from builders.core.hub import check_models
     from builders.store.layout import SETS
@@ -92,8 +92,7 @@ def search_vectors(
     if (model is None) == (queries is None):
         raise UsageError("expected either --model or --queries")
     check_models(model)
-    if out is not None:
-        check_file(out)
+    check_files({"--out": out}, [queries_file])
     opened_release = open_release(release)
     configs = SETS[set]
     own_queries = None

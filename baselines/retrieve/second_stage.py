@@ -22,7 +22,7 @@ from baselines.retrieve.model_files import shown_name
 from baselines.retrieve.reordering import expect_hits, reorder_passages
 from builders.core.cache import writable_cache
 from builders.core.errors import InputError, log
-from builders.core.files import real_path, sha256_of, temporary_folder
+from builders.core.files import check_files, sha256_of, temporary_folder
 from builders.core.finished_outputs import is_kept
 from builders.core.folders import key_of, work_beside
 from builders.store.layout import SETS
@@ -124,8 +124,7 @@ def rescore_run(
     else:
         first_path = first_run
         is_in_memory = False
-    if out is not None and not is_in_memory and real_path(first_path) == real_path(out):
-        raise InputError("is both the run to re-rank and --out; expected different files", path=out)
+    check_files({"--out": out}, [] if is_in_memory else [first_path])
 
     # Read the run. Unknown ids are reported before a model is opened.
     configs = SETS[set_name]

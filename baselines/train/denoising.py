@@ -24,14 +24,15 @@ from baselines.train.hard_negatives import (
     CandidateScorer,
     MinedNegatives,
     NegativeCandidates,
-    comparable_text,
     windows_with_files,
 )
 from builders.core.errors import InputError, log
 from builders.core.files import atomic_text, write_text
 from builders.core.progress import show_progress
+from builders.store.layout import REMOVED, SETS
 from builders.store.own_queries import OwnQueries
 from builders.store.reader import Release
+from builders.text.likeness import normalise_text
 
 # Queries that a cross-encoder scores between two saved results. An interruption costs the time of one window.
 _QUERIES_PER_WINDOW = 64
@@ -73,25 +74,29 @@ class DenoisedQuery(msgspec.Struct, frozen=True):
     lacking_count: int
 
 
-def unlabelled_questions(queries: OwnQueries, release: Release, query_config: str) -> dict[str, str]:
-    """Return the texts of a file's questions by id, without the questions that the release has in any split.
+def question_splits(release: Release) -> list[tuple[str, str]]:
+    """Return every (config, split) with questions: those of all sets, and the removed training questions."""
+    question_configs = {dataset_set.queries for dataset_set in SETS.values()} | {REMOVED}
+    return [(config, split) for config, split in release.splits() if config in question_configs]
 
-    ``query_config``: the config of the release's questions. A question of dev or test must not become a training
-    question, and a question of train has labels already. Questions are compared without case, character width and
-    spaces. Raises :class:`InputError` if no question is left, or if a question has the id of another question of the
-    release.
+
+def unlabelled_questions(queries: OwnQueries, release: Release) -> dict[str, str]:
+    """Return the texts of a file's questions by id, without the questions that the release has in any set and split.
+
+    A question of dev or test must not become a training question, nor one that was removed as similar to these
+    (Section 2.3). A question of train has labels already. Questions are compared as `similar` compares them, without
+    case, character width, spaces and punctuation. Raises :class:`InputError` if no question is left, or if a question
+    has the id of another question of the release.
     """
     release_ids = set()
     release_texts = set()
-    for config, split in release.splits():
-        if config != query_config:
-            continue
-        for query_id, text in read_queries(release, split, query_config):
+    for config, split in question_splits(release):
+        for query_id, text in read_queries(release, split, config):
             release_ids.add(query_id)
-            release_texts.add(comparable_text(text))
+            release_texts.add(normalise_text(text))
     questions: dict[str, str] = {}
     for query_id, text in queries.rows:
-        if comparable_text(text) in release_texts:
+        if normalise_text(text) in release_texts:
             continue
         if query_id in release_ids:
             raise InputError(f"the id {query_id!r} belongs to another question of {release.path}", path=queries.name)

@@ -30,7 +30,7 @@ OF_MODEL = Needs("cross_encoder", "bi_encoder")
 OF_DENOISING = Needs("denoise")
 AnyNumber = Annotated[float, Between(), Placeholder("X")]
 # Raise this number if the same call gives other negatives than before.
-RESULT_VERSION = 3
+RESULT_VERSION = 4
 
 
 @verb()
@@ -136,7 +136,7 @@ def mine_negatives(
     from baselines.train import denoising, hard_negatives
     from builders.core.errors import InputError
     from builders.core.exit_codes import set_resumable
-    from builders.core.files import check_file, kind_of
+    from builders.core.files import check_files, kind_of
     from builders.core.finished_outputs import VerbCall, find_finished, is_kept, option_values, record_finished
     from builders.core.hub import check_models
     from builders.store.layout import SETS
@@ -152,12 +152,13 @@ def mine_negatives(
     model = cross_encoder or bi_encoder
     if model and not limits.is_limited:
         raise UsageError("--cross-encoder and --bi-encoder need --denoise, --margin, --relative-margin or --max-score")
-    if denoise and limits.limit([]) >= positive_score:
-        raise UsageError(f"--max-score {max_score} must be below --positive-score {positive_score}")
+    if denoise and not 0 <= limits.limit([]) < positive_score:
+        raise UsageError(
+            f"--max-score {max_score}: expected a probability of at least 0 and below --positive-score {positive_score}"
+        )
     check_models(model)
-    check_file(out)
-    if hidden_positives is not None:
-        check_file(hidden_positives)
+    manifests = {f"the manifest of {path}": denoising.label_manifest(path) for path in (out, hidden_positives) if path}
+    check_files({"--out": out, "--hidden-positives": hidden_positives, **manifests}, [run, queries_file])
     unlabelled = open_queries(queries_file) if queries_file is not None else None
     labels_path = out if unlabelled is not None else hidden_positives
     if labels_path is not None and kind_of(labels_path) == "stream":
@@ -173,6 +174,8 @@ def mine_negatives(
     if is_kept(out):
         splits = [(configs.corpus, "corpus"), (configs.qrels, split), (configs.queries, split), (query_config, split)]
         splits += ORIGINAL_ID_SPLITS
+        if unlabelled is not None:
+            splits += denoising.question_splits(release)
         inputs = {"release": release_input(release, splits), "run": run_input(run)}
         for name, model_name in (("cross_encoder", cross_encoder), ("bi_encoder", bi_encoder)):
             if model_name:
@@ -194,7 +197,7 @@ def mine_negatives(
     if unlabelled is None:
         qrels = release_qrels(release, split, set, query_config)
     else:
-        query_texts = denoising.unlabelled_questions(unlabelled, release, configs.queries)
+        query_texts = denoising.unlabelled_questions(unlabelled, release)
         qrels = Qrels(unlabelled.name, {query_id: {} for query_id in query_texts})
     ranking = read_release_run(run, release)
     if set == "crosslingual":

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from baselines.core.checkpoint import TRAINING, left_out
+from baselines.core.run_manifest import scored_depth
 from baselines.retrieve.hub_models import model_commit, name_of_folder
 from baselines.retrieve.model_files import model_hashes
 from baselines.train.recipe import CREATED_STARTS, FROM_RECIPE, FROM_RELEASE, PAIRS, WORDS, Recipe
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 _REPORT_SECONDS = 5.0  # in which the first process reports an error
 # Raise this number if the same call gives another checkpoint than before.
-RESULT_VERSION = 2
+RESULT_VERSION = 3
 
 
 @contextlib.contextmanager
@@ -209,6 +210,9 @@ class TrainingJob:
             inputs["machine_labels_sha256"] = [cached_sha256(path) for path in self.machine_labels]
         if self.teacher:
             inputs["teacher_sha256"] = cached_sha256(self.teacher)
+            depth = scored_depth(self.teacher)
+            if depth is not None:
+                inputs["teacher_depth"] = depth
         # Earlier versions ignored the labels' negatives here, so their trainings neither resume nor count as finished.
         if self.machine_labels and self.teacher and not self.negatives:
             inputs["negatives_from"] = "machine labels"
@@ -224,8 +228,9 @@ class TrainingJob:
         """
         about = self.result_inputs
         options = {"recipe": about["recipe"], "start": about["start"], "device": self.device}
-        if "negatives_from" in about:
-            options["negatives_from"] = about["negatives_from"]
+        for name in ("negatives_from", "teacher_depth"):
+            if name in about:
+                options[name] = about[name]
         data_label = "the pairs of questions"
         if self.release is not None:
             data_label = f"the release {self.release.path}"

@@ -1,6 +1,6 @@
 """The (query, positive passage) pairs that a model learns from, each with its negatives.
 
-The test split is read only to refuse its questions among a machine's labels. Memory holds the training queries' texts
+Test splits are read only to refuse their questions among a machine's labels. Memory holds the training queries' texts
 and the passages' row numbers in the collection: about 40 MB for the paper's 86,395 queries and 222,395 positives with 4
 negatives each.
 """
@@ -14,14 +14,17 @@ import numpy as np
 import numpy.typing as npt
 
 from baselines.core.passages import CachedPassages
+from baselines.core.run_manifest import scored_depth
 from baselines.measure.qrels import read_judgments, read_queries
-from baselines.train.hard_negatives import comparable_text
+from baselines.train.denoising import question_splits
 from baselines.train.recipe import FROM_RELEASE, Recipe
 from builders.core.errors import InputError, log
 from builders.store.judgments import read_machine_labels, read_negative_ids
 from builders.store.layout import REMOVED, SETS, base_set, is_for_tuning, set_of
+from builders.store.names import TESTED_SPLITS
 from builders.store.reader import Release
-from builders.store.runs import read_run
+from builders.store.runs import Hit, read_run
+from builders.text.likeness import normalise_text
 
 PassageRows = npt.NDArray[np.int64]
 _ROWS_PER_BATCH = 4_096  # joined rows of a release that are read at once
@@ -127,9 +130,11 @@ def read_pairs(
     query_texts, positive_rows = read_positives(release, data.set, data.split, passages, with_similar=data.similar)
     hard_negatives: dict[str, list[int]] = {}
     machine_count = 0
-    tested_texts = _tested_texts(release, data.set) if label_files else set()
+    refused_texts = _refused_texts(release, with_similar=data.similar) if label_files else set()
     for path in label_files:
-        machine_count += add_machine_labels(path, passages, query_texts, positive_rows, hard_negatives, tested_texts)
+        machine_count += add_machine_labels(path, passages, query_texts, positive_rows, hard_negatives, refused_texts)
+    # After all files, because a positive of a later file may be a negative of an earlier one.
+    hard_negatives = _without_positives(hard_negatives, positive_rows)
     left_out_ids = set()
     if data.leave_out:
         left_out_ids = {query_id for query_id in positive_rows if is_for_tuning(query_id)}
@@ -285,26 +290,32 @@ def add_machine_labels(
     query_texts: dict[str, str],
     positive_rows: dict[str, list[int]],
     hard_negatives: dict[str, list[int]],
-    tested_texts: Collection[str],
+    refused_texts: Collection[str],
 ) -> int:
     """Add the positives, questions and negatives of a file of a machine's labels. Return the number of new positives.
 
     They are added to ``query_texts``, ``positive_rows`` and ``hard_negatives`` (all by query id). A line without a text
-    belongs to a training question, and is skipped if the training does not read that question. ``tested_texts``: dev
-    and test questions, as :func:`comparable_text` returns them. Raises :class:`InputError` for these questions, a
-    question with another text in the release, a wrong line, or a passage that the collection lacks.
+    belongs to a training question, and is skipped if the training does not read that question. ``refused_texts``:
+    normalised questions that must not be learned (:func:`_refused_texts`). Raises :class:`InputError` for these
+    questions, a question with another text in the release, a wrong line, a passage that the collection lacks, or if no
+    line belongs to the training.
     """
     added_count = 0
+    used_lines = 0
     for labels in read_machine_labels(path):
         query_id = labels.query_id
-        if labels.query is not None and comparable_text(labels.query) in tested_texts:
-            problem = f"the question {query_id!r} is a dev or test question of the release; expected other questions"
+        if labels.query is not None and normalise_text(labels.query) in refused_texts:
+            problem = (
+                f"the question {query_id!r} is a dev or test question of the release, or was removed as similar to "
+                "one; expected other questions"
+            )
             raise InputError(problem, path=path, line=labels.line)
         if labels.query is not None and query_texts.setdefault(query_id, labels.query) != labels.query:
             problem = f"the question {query_id!r} has another text in the training data; expected the same text"
             raise InputError(problem, path=path, line=labels.line)
         if query_id not in query_texts:
             continue
+        used_lines += 1
         passage_ids = labels.positive_ids + labels.negative_ids
         passages.expect(passage_ids, path, labels.line)
         rows = passages.rows(passage_ids).tolist()
@@ -313,21 +324,22 @@ def add_machine_labels(
             if row not in judged_rows:
                 judged_rows.append(row)
                 added_count += 1
-        new_negatives = [row for row in rows[len(labels.positive_ids) :] if row not in judged_rows]
-        hard_negatives.setdefault(query_id, []).extend(new_negatives)
+        hard_negatives.setdefault(query_id, []).extend(rows[len(labels.positive_ids) :])
+    if not used_lines:
+        raise InputError("has no labels of the training questions; check the release and the split", path=path)
     return added_count
 
 
-def _tested_texts(release: Release, set_name: str) -> set[str]:
-    """Return the texts of the dev and test questions of a set, as :func:`comparable_text` returns them.
+def _refused_texts(release: Release, *, with_similar: bool) -> set[str]:
+    """Return the questions that must not be learned, as :func:`normalise_text` returns them.
 
-    A split that the release lacks has no texts.
+    These are the dev and test questions of all sets, and the training questions that were removed as similar to them
+    (Section 2.3), unless ``with_similar``.
     """
-    query_config = SETS[base_set(set_name)].queries
     texts = set()
-    for split in ("dev", "test"):
-        if (query_config, split) in release.splits():
-            texts |= {comparable_text(text) for _, text in read_queries(release, split, query_config)}
+    for config, split in question_splits(release):
+        if split in TESTED_SPLITS or (config == REMOVED and not with_similar):
+            texts |= {normalise_text(text) for _, text in read_queries(release, split, config)}
     return texts
 
 
@@ -336,15 +348,19 @@ def read_teacher_scores(
 ) -> dict[str, dict[int, float]]:
     """Return the teacher's scores by query id and row of the collection, best first.
 
-    Queries that the training does not read are skipped. Raises :class:`InputError` if the run has none of the training
-    questions, or a passage that the collection lacks.
+    Queries that the training does not read are skipped, and so are passages that a re-ranker has not scored
+    (:func:`.run_manifest.scored_depth`). Raises :class:`InputError` if the run has none of the training questions, no
+    scores, or a passage that the collection lacks.
     """
+    depth = scored_depth(path)
     hits_by_query = {}
     for query_id, hits in read_run(path).lazy_hits.items():
         if query_id in positive_rows:
-            hits_by_query[query_id] = list(hits)
+            hits_by_query[query_id] = list(hits[:depth])
     if not hits_by_query:
         raise InputError("has no hits for the training questions; expected a run of the training split", path=path)
+    if all(_are_ranks(hits) for hits in hits_by_query.values()):
+        raise InputError("has ranks and no scores to learn; expected a run with the scores of a model", path=path)
     ids_by_query = {}
     for query_id, hits in hits_by_query.items():
         ids_by_query[query_id] = [passage_id for passage_id, _ in hits]
@@ -357,6 +373,11 @@ def read_teacher_scores(
             query_scores.setdefault(row, score)
         scores[query_id] = query_scores
     return scores
+
+
+def _are_ranks(hits: Sequence[Hit]) -> bool:
+    """True if hits have the scores 1, 1/2, 1/3 ..., which :func:`read_run` gives to hits without scores."""
+    return [score for _, score in hits] == [1 / rank for rank in range(1, len(hits) + 1)]
 
 
 def pair_with_scores(

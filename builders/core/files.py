@@ -19,11 +19,11 @@ import tempfile
 import tomllib
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from builders.core.errors import InputError, log
+from builders.core.errors import InputError, UsageError, log
 from builders.core.file_formats import (
     GZIP,
     HEAD_BYTES,
@@ -316,6 +316,36 @@ def check_file(output_path: Path) -> None:
         raise InputError(f"is a {output_kind}; expected the name of a file", path=output_path)
     if not output_kind:
         check_place(output_path)
+
+
+def check_files(outputs: Mapping[str, Path | None], inputs: Iterable[object]) -> None:
+    """Check the files that a verb writes (:func:`check_file`). No file may be written twice, or be an input, too.
+
+    Args:
+        outputs: the files by option. None is not written.
+        inputs: what the verb reads. Only paths count, not objects in memory.
+
+    Raises:
+        UsageError: two options name the same file.
+        InputError: an output is also an input, or cannot be written.
+    """
+    read_paths = set()
+    for verb_input in inputs:
+        if isinstance(verb_input, Path) and kind_of(verb_input) != "stream":
+            read_paths.add(real_path(verb_input))
+    options_by_path: dict[Path, str] = {}
+    for option, output_path in outputs.items():
+        if output_path is None:
+            continue
+        check_file(output_path)
+        if kind_of(output_path) == "stream":
+            continue
+        target_path = real_path(output_path)
+        if target_path in options_by_path:
+            raise UsageError(f"{options_by_path[target_path]} and {option} name the same file {output_path}")
+        if target_path in read_paths:
+            raise InputError(f"is both a file to read and {option}; expected different files", path=output_path)
+        options_by_path[target_path] = option
 
 
 def check_place(output_path: Path) -> None:

@@ -92,6 +92,7 @@ class _NegativesLine(msgspec.Struct):
 
     query_id: str = msgspec.field(name="query-id")
     negative_ids: list[str] = msgspec.field(name="negative-ids")
+    labelled_by: str | None = msgspec.field(name="labelled-by", default=None)
 
 
 def read_negative_ids(negatives_path: Path) -> list[tuple[str, list[str], int]]:
@@ -103,6 +104,9 @@ def read_negative_ids(negatives_path: Path) -> list[tuple[str, list[str], int]]:
     remedy = 'expected {"query-id": ID, "negative-ids": [ID, ...]}'
     negatives = []
     for line_number, line in json_lines(negatives_path, _NegativesLine, remedy):
+        if line.labelled_by is not None:
+            problem = "is a file of a machine's labels, which `train --machine-labels` reads; expected hard negatives"
+            raise InputError(problem, path=negatives_path, line=line_number)
         negatives.append((line.query_id, line.negative_ids, line_number))
     if not negatives:
         raise InputError("is empty; expected JSON lines with hard negatives from `baselines mine`", path=negatives_path)

@@ -198,7 +198,7 @@ class TrainingJob:
         if start_folder.is_dir():
             start_name = name_of_folder(start_folder)
             start_files = model_hashes(start_folder)
-        inputs = {
+        inputs: dict[str, Any] = {
             "recipe": self.recipe.resolved(),
             "start": start_name,
             "start_files": start_files,

@@ -237,6 +237,15 @@ def test_answers_are_not_compared_with_damaged_judgments(sample_release: Path, t
     assert ("answers/train", "answers: needs qrels/train, which was not read") in untested
 
 
+def test_an_unlisted_file_of_a_release_is_never_deleted(whole_copy: Path) -> None:
+    note = whole_copy / "notes" / "mine.txt"
+    note.parent.mkdir()
+    note.write_text("mine")
+    done = run("builders", "add", "stress", "--release", whole_copy, "--kind", "swap", "--out", whole_copy, code=1)
+    assert f"{whole_copy}: has a file that the release does not list, notes/mine.txt; move the file" in done.stderr
+    assert note.read_text() == "mine"
+
+
 def test_the_command_prints_every_test_and_exits_by_what_it_found(whole_copy: Path, tmp_path: Path) -> None:
     verb = ("builders", "check", "--release")
     good = run(*verb, whole_copy)

@@ -102,6 +102,23 @@ def test_translations_become_the_configs(tmp_path: Path, base: Path, head: str, 
     assert set(open_release(base).splits()) < set(release.splits())
 
 
+def test_a_question_of_two_splits_is_translated_in_one(tmp_path: Path) -> None:
+    shared = {"饺子怎么煮": ["水开下锅。"]}
+    base = release_of(tmp_path / "base", {"train": CHINESE["train"] | shared, "dev": CHINESE["dev"] | shared})
+    table = tmp_path / "table.tsv"
+    questions = [*CHINESE["train"], *CHINESE["dev"]]
+    table.write_text("".join(f"{question}\tQuestion {md5(question)[:4]}\n" for question in {*questions, *shared}))
+    call("--source", table, "--release", base, "--out", tmp_path / "out")
+    release = open_release(tmp_path / "out")
+    # Neither the queries nor the joined rows of train have the question of dev.
+    for split in ("train", "dev"):
+        expected = CHINESE["dev"] | shared if split == "dev" else CHINESE["train"].keys() - shared.keys()
+        if not expected:
+            assert ("crosslingual", split) not in release.splits()
+            continue
+        assert {row["query_zh"] for row in release.table("crosslingual", split).to_pylist()} == set(expected)
+
+
 def positive_texts_of(joined_row: dict[str, Any]) -> list[str]:
     """Return the texts of a query's positive passages."""
     return [positive["text"] for positive in joined_row["positive_passages"]]
@@ -215,6 +232,30 @@ def test_refused_reviews(tmp_path: Path, translated: tuple[Path, Path]) -> None:
     rows[0]["english"] = "Older"
     old_sheet = fill(tmp_path / "copy.tsv", rows)
     assert "draw a new sheet" in import_error([first_sheet, old_sheet])
+
+
+def test_sheets_that_people_filled_in_are_kept(tmp_path: Path, translated: tuple[Path, Path]) -> None:
+    base, packages = translated
+    filled_in = packages.read_bytes()
+    export = ("export", "--release", base, "--out", packages, "--package-size", 120)
+    assert f"{packages}: exists with another content" in call(*export, code=1).stderr
+    reviewed(tmp_path, base, packages, (0, 0))
+    sheet = (tmp_path / "r.1.tsv").read_bytes()
+    review = ("review", "--source", packages, "--release", base, "--out", tmp_path / "r.tsv")
+    assert "r.1.tsv: exists with another content" in call(*review, code=1).stderr
+    assert packages.read_bytes() == filled_in and (tmp_path / "r.1.tsv").read_bytes() == sheet
+
+
+def test_two_reviewers_of_a_small_package_may_agree(tmp_path: Path, base: Path) -> None:
+    packages = tmp_path / "packages.tsv"
+    call("export", "--release", base, "--out", packages)
+    fill(packages, [row | {"english": f"Question {row['id']}"} for row in sheet_rows(packages)])
+    sheets = reviewed(tmp_path, base, packages, (0, 0))
+    assert sheets[0].read_bytes() == sheets[1].read_bytes()
+    words = import_words(packages, sheets, base, tmp_path / "out")
+    assert "has the same content as r.1.tsv" in call(*words).stderr
+    words = import_words(packages, [sheets[0], sheets[0]], base, tmp_path / "other")
+    assert "is the same sheet as r.1.tsv" in call(*words, code=1).stderr
 
 
 def test_export_of_a_part_with_a_machine_translation(tmp_path: Path, base: Path) -> None:

@@ -21,6 +21,7 @@ from builders.annotate.round_steps import merge_round
 from builders.annotate.rounds import State, add_judgments
 from builders.core.errors import InputError, UsageError
 from builders.core.results import Report
+from builders.store.manifest import read_stats
 from builders.store.reader import open_release
 from builders.store.runs import read_run, write_run
 
@@ -327,6 +328,18 @@ def test_a_merge_keeps_the_old_qrels_and_joined_rows_follow_in_both_languages(wh
         assert [(passage["docid"], passage["text"]) for passage in positives] == [(P[4], TEXTS[4]), (P[0], TEXTS[0])]
         # P[0] and P[1] were negatives. P[1] is judged 0.
         assert [passage["docid"] for passage in joined_rows[query_id]["negative_passages"]] == [P[1]]
+
+
+def test_a_merge_drops_what_was_drawn_from_the_old_judgments(
+    whole_copy: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    old_configs = {config for config, _ in open_release(whole_copy).splits()}
+    drawn = {config for config in old_configs if config.startswith(("restrain-", "resttest-", "sample-"))}
+    assert drawn
+    out, _ = merge(whole_copy, LABELS)
+    assert {config for config, _ in open_release(out).splits()} == old_configs - drawn | {"qrels-before"}
+    assert not read_stats(out).keys() & {"extrapolation", "samples"}
+    assert all(config in caplog.text for config in drawn)
 
 
 def test_the_first_merge_makes_the_old_qrels_qrels_before(whole_copy: Path) -> None:

@@ -154,12 +154,12 @@ def test_a_list_inside_the_new_release_is_refused(release_with: Release, tmp_pat
     release = release_with(PUNCTUATED)
     out = tmp_path / "out"
     words = ["--release", release, "--out", out, "--list", out / "pairs.jsonl"]
-    refused = f"--list {out / 'pairs.jsonl'} is inside --out {out}; expected a file outside of the release"
+    refused = f"--list {out / 'pairs.jsonl'} is inside the release {out}; choose another place"
     assert refused in run("builders", "similar", words, code=2).stderr
     assert not out.exists()
     # A list would replace a file of the release.
     words = ["--release", release, "--out", out, "--list", release / "stats.json"]
-    assert f"--list {release / 'stats.json'} is inside --release" in run("builders", "similar", words, code=2).stderr
+    assert f"--list {release / 'stats.json'} is inside the release" in run("builders", "similar", words, code=2).stderr
     words = ["--release", release, "--out", out, "--list", out / "pairs.jsonl"]
     # An earlier release stays.
     run("builders", "similar", "--release", release, "--out", out)

@@ -4,6 +4,7 @@ Wrong usage has exit code 2 and one line on stderr, which names the command and 
 is free. A wrong input has exit code 1 and one line, which is compared exactly.
 """
 
+import os
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,15 @@ USAGE: list[tuple[str, tuple[str, ...]]] = [
         "baselines fuse --release R --tune dev --out O --weights O N N",
         ("--out and --weights name the same file O",),
     ),
+    ("baselines compare --release R N N --name a --name a", ("--name a: two systems have this name",)),
+    ("baselines evaluate --qrels FILE --set cmedqa N", ("--set cmedqa names a set of a release; expected --release",)),
+    (
+        "baselines encode --release R --model M --out O --store int8 --reuse O",
+        ("--reuse and --out name the same directory O",),
+    ),
+    ("baselines encode --release R --model M --out R/embeddings", ("--out R/embeddings is inside the release R",)),
+    ("builders check --release R --figures R/figures", ("is inside the release R; choose another place",)),
+    ("builders add stress --release R --kind swap --out R/stress", ("--out R/stress is inside the release R",)),
     ("baselines bm25 --release R --out O --tune train --k1 2", ("--k1 and --tune exclude each other",)),
     ("baselines show --serve N", ("RUN and --serve exclude each other",)),
     ("builders official --list --out O", ("--out and --list exclude each other",)),
@@ -163,6 +173,9 @@ INPUT = {
         "queries/dev, queries/test, queries/train, test/test, train/train"
     ),
     # files
+    "baselines bm25 --release R --out R/manifest.json": (
+        "R/manifest.json: --out is inside FOLDER_OF_TEST/R, which this command reads; choose another place"
+    ),
     "baselines fuse --out N N FILE": "N: is both a file to read and --out; expected different files",
     "baselines errors no-answer --release R --list N N": (
         "N: is both a file to read and --list; expected different files"
@@ -227,5 +240,5 @@ def test_wrong_usage_is_one_line(call: str, parts: tuple[str, ...]) -> None:
 def test_a_wrong_input_is_one_line(call: str) -> None:
     program, *words = call.split()
     done = run(program, words, code=1)
-    assert done.stderr == f"error: {INPUT[call]}\n"
+    assert done.stderr == f"error: {INPUT[call].replace('FOLDER_OF_TEST', os.getcwd())}\n"
     assert done.stdout == "" and not Path("O").exists()

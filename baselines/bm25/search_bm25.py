@@ -118,9 +118,9 @@ def search_bm25(
 
     from baselines.bm25.bm25_index import IndexedTexts, InvertedIndex, search_columns
     from baselines.core.run_costs import collect_costs, report_texts
-    from baselines.core.run_manifest import describe_run, describe_search, manifest_path, write_manifest
+    from baselines.core.run_manifest import describe_run, describe_search, manifest_path, run_outputs, write_manifest
     from baselines.measure.qrels import expect_main, read_queries
-    from builders.core.files import check_files
+    from builders.core.files import check_outputs
     from builders.core.finished_outputs import VerbCall, find_finished, is_kept, option_values, record_finished
     from builders.core.limits import usable_cores
     from builders.store.layout import SETS
@@ -131,9 +131,9 @@ def search_bm25(
 
     if engine == "elasticsearch" and address is None:
         raise UsageError("--engine elasticsearch needs --address URL")
-    check_files({"--out": out}, [queries_file])
     # Check the input before the search.
     release = open_release(release)
+    check_outputs(run_outputs(out), [queries_file, user_dict, ca_certs, release.path])
     configs = SETS[set]
     query_config = expect_main(set, "--queries", queries) or configs.queries
     own_queries = None

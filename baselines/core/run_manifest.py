@@ -90,6 +90,13 @@ def manifest_path(out: Path) -> Path:
     return out.with_name(f"{out.name}.manifest.json")
 
 
+def run_outputs(out: Path | None) -> dict[str, Path | None]:
+    """Return the files that a verb writes for a run, by option, for :func:`.files.check_outputs`."""
+    if out is None or kind_of(out) == "stream":
+        return {"--out": out}
+    return {"--out": out, "the manifest of --out": manifest_path(out)}
+
+
 class _ScoredPassages(msgspec.Struct):
     """The entries of a manifest that say how many passages were scored."""
 

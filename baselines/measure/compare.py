@@ -116,6 +116,9 @@ def compare_runs(
         raise UsageError(f"--stress compares with the questions as asked, the set main; remove --set {set}")
     if name and len(name) != len(runs):
         raise UsageError(f"expected a --name for each of {len(runs)} runs, found {len(name)}")
+    for system_name in name:
+        if name.count(system_name) > 1:
+            raise UsageError(f"--name {system_name}: two systems have this name; expected different names")
     if not 2 <= len(runs) <= len(LABELS):
         raise UsageError(f"expected 2 to {len(LABELS)} runs, found {len(runs)}")
     if plot is not None:

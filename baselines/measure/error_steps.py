@@ -137,14 +137,14 @@ def report_holes(
     from baselines.measure.qrels import expect_one_reference
     from baselines.measure.reference_source import ReferenceSource
     from baselines.measure.ties import order_ties
-    from builders.core.files import check_files
+    from builders.core.files import check_outputs
     from builders.store.original_runs import read_release_run
 
     expect_one_reference(release, qrels)
-    check_files({"--per-query": per_query}, [*runs, qrels])
     source = ReferenceSource.of_options(
         release=release, qrels=qrels, split=split, set_name=set, queries=queries, qrels_config=qrels_config
     )
+    check_outputs({"--per-query": per_query}, [*runs, *source.paths()])
     opened_runs = [order_ties(read_release_run(run, source.release), ties) for run in runs]
     reference = source.read()
     source.warn_of_origins(opened_runs, reference)
@@ -196,16 +196,16 @@ def report_duplicates(
     from baselines.measure.evaluation import CopyRule, measure_runs
     from baselines.measure.reference_source import ReferenceSource
     from baselines.measure.ties import order_ties
-    from builders.core.files import check_files
+    from builders.core.files import check_outputs
     from builders.store.layout import SETS
     from builders.store.original_runs import read_release_run
     from builders.store.reader import open_release
 
-    check_files({"--per-query": per_query, "--list": list}, runs)
     opened_release = open_release(release)
     source = ReferenceSource.of_options(
         release=opened_release, qrels=None, split=split, set_name=set, queries=queries, qrels_config=qrels_config
     )
+    check_outputs({"--per-query": per_query, "--list": list}, [*runs, *source.paths()])
     opened_runs = [order_ties(read_release_run(run, source.release), ties) for run in runs]
     reference = source.read()
     source.warn_of_origins(opened_runs, reference)
@@ -263,13 +263,13 @@ def report_stages(
     from baselines.measure.reference_source import ReferenceSource
     from baselines.measure.stage_errors import find_stage_errors, stage_report, write_failed
     from baselines.measure.ties import order_ties
-    from builders.core.files import check_files
+    from builders.core.files import check_outputs
 
     expect_one_reference(release, qrels)
-    check_files({"--list": list}, [first, second, qrels])
     source = ReferenceSource.of_options(
         release=release, qrels=qrels, split=split, set_name=set, queries=queries, qrels_config=qrels_config
     )
+    check_outputs({"--list": list}, [first, second, *source.paths()])
     first_run = order_ties(source.read_run(first), ties)
     second_run = order_ties(source.read_run(second), ties)
     reference = source.read()

@@ -79,13 +79,12 @@ def evaluate_runs(
     from baselines.measure.qrels import expect_one_reference
     from baselines.measure.reference_source import ReferenceSource
     from baselines.measure.ties import order_ties
-    from builders.core.files import check_files
+    from builders.core.files import check_outputs
     from builders.core.images import image_format_of, write_figure
     from builders.store.layout import SETS
 
     expect_one_reference(release, qrels)
     chosen = resolve_measures(measures, ties)
-    check_files({"--per-query": per_query, "--plot": plot}, [*runs, qrels])
     if plot is not None:
         # Reported before the work.
         image_format_of(plot)
@@ -94,6 +93,7 @@ def evaluate_runs(
     source = ReferenceSource.of_options(
         release=release, qrels=qrels, split=split, set_name=set, queries=queries, qrels_config=qrels_config
     )
+    check_outputs({"--per-query": per_query, "--plot": plot}, [*runs, *source.paths()])
     opened_runs = [order_ties(source.read_run(run), ties) for run in runs]
 
     # Answers need no judgments. Without judgments, they are the whole result. ``readings`` are the answers within the

@@ -93,7 +93,7 @@ def fuse_runs(
     from baselines.measure.fusion_weights import expect_other_queries, read_weights, tuned_weights, write_weights
     from baselines.measure.qrels import release_qrels
     from baselines.measure.run_origin import warn_of_origins
-    from builders.core.files import check_files
+    from builders.core.files import check_outputs
     from builders.store.original_runs import read_release_run
     from builders.store.reader import open_release
     from builders.store.runs import Run, write_run
@@ -103,9 +103,9 @@ def fuse_runs(
         weights = out.with_name(f"{out.name}.weights.json")
     # --weights is an output of --tune, and an input otherwise.
     if tune:
-        check_files({"--out": out, "--weights": weights}, [*runs, *tune_runs])
+        check_outputs({"--out": out, "--weights": weights}, [*runs, *tune_runs])
     else:
-        check_files({"--out": out}, [*runs, weights])
+        check_outputs({"--out": out}, [*runs, weights])
     if len(runs) < 2:
         raise UsageError("expected two runs or more")
     id_release = None if release is None else open_release(release)

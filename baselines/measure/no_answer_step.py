@@ -83,7 +83,7 @@ def report_no_answer(
         write_pruned_run,
     )
     from baselines.measure.reference_source import ReferenceSource
-    from builders.core.files import check_files
+    from builders.core.files import check_outputs
     from builders.store.layout import SETS
     from builders.store.original_runs import read_release_run
     from builders.store.reader import open_release
@@ -93,8 +93,8 @@ def report_no_answer(
         if value is not None and len(runs) != 1:
             raise UsageError(f"{option} belongs to one run; expected one run, found {len(runs)}")
     # Refuse wrong outputs before any run is read.
-    check_files({"--list": list, "--write-pruned": write_pruned}, [*runs, pruned])
     opened_release = open_release(release)
+    check_outputs({"--list": list, "--write-pruned": write_pruned}, [*runs, pruned, opened_release.path])
     source = ReferenceSource.of_options(
         release=opened_release, qrels=None, split=split, set_name=set, queries=queries, qrels_config=qrels_config
     )

@@ -89,6 +89,8 @@ def read_reference(
         return release_qrels(open_release(release), split, set_name, query_config, judgments_config)
     if query_config or judgments_config:
         raise UsageError("--queries and --qrels-config name configs of a release; expected --release DIR")
+    if set_name != "main":
+        raise UsageError(f"--set {set_name} names a set of a release; expected --release DIR")
     assert qrels is not None
     return read_qrels(qrels)
 

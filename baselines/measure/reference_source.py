@@ -52,6 +52,12 @@ class ReferenceSource:
         opened_release = None if release is None else open_release(release)
         return cls(opened_release, qrels, split, set_name, queries, qrels_config)
 
+    def paths(self) -> list[Path]:
+        """Return the release's folder, or the file of judgments."""
+        if self.release is not None:
+            return [self.release.path]
+        return [] if self.qrels_file is None else [self.qrels_file]
+
     def read(self) -> Qrels:
         """Read the judgments."""
         return read_reference(

@@ -140,11 +140,11 @@ def run_model(
     arguments = dict(locals())  # the parameters, before an import below adds a name
 
     from baselines.core.endpoint_options import endpoint_name, read_endpoint_options
-    from baselines.core.run_manifest import manifest_path
+    from baselines.core.run_manifest import manifest_path, run_outputs
     from baselines.retrieve.family_table import check_family, family_settings
     from baselines.retrieve.model_files import UNCHANGING, device_kind, model_input, shown_name
     from baselines.retrieve.model_report import ModelRun, SearchedSplit
-    from builders.core.files import check_files
+    from builders.core.files import check_outputs
     from builders.core.finished_outputs import VerbCall, find_finished, is_kept, option_values, record_finished
     from builders.core.hub import check_models
     from builders.core.typed import read_json
@@ -172,8 +172,8 @@ def run_model(
         searched_name = Path(own_queries.name).stem
     if out == Path(_DEFAULT_OUT):
         out = Path(f"{shown_name(model).rpartition('/')[2]}.{searched_name}.run.gz")
-    check_files({"--out": out}, [over, queries_file])
     searched_split = SearchedSplit(open_release(release), set, split, own_queries)
+    check_outputs(run_outputs(out), [over, queries_file, searched_split.release.path, Path(model)])
     searched_split.expect_texts()  # before a model is downloaded
 
     # Return the finished run of an earlier, equal call.

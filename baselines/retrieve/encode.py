@@ -125,6 +125,7 @@ def encode_texts(
     from baselines.core.settings import ModelOptions, ModelSettings
     from baselines.retrieve.index_files import VectorIndex, open_vectors, vectors_input
     from baselines.retrieve.model_files import UNCHANGING, device_kind, model_input, shown_name
+    from builders.core.files import real_path
     from builders.core.finished_outputs import (
         VerbCall,
         find_finished,
@@ -134,6 +135,7 @@ def encode_texts(
         record_finished,
     )
     from builders.core.hub import check_models
+    from builders.store.draft import expect_apart
     from builders.store.layout import SETS
     from builders.store.reader import open_release
     from builders.store.verb_inputs import release_input
@@ -144,6 +146,9 @@ def encode_texts(
     elif endpoint_options.kind == "cross":
         raise UsageError("endpoint: expected the address of embeddings, which ends in /v1 or /embeddings")
     opened_release = open_release(release)
+    expect_apart(opened_release.path, {"--out": out})
+    if isinstance(reuse, Path) and real_path(reuse) == real_path(out):
+        raise UsageError(f"--reuse and --out name the same directory {out}; expected different directories")
     if queries:
         config = SETS[set].queries
         encoded_split = split or "dev"

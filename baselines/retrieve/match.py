@@ -126,7 +126,7 @@ def match_questions(
     arguments = dict(locals())  # the parameters, before an import below adds a name
 
     from baselines.core.endpoint_options import read_endpoint_options
-    from builders.core.files import check_file
+    from builders.core.files import check_outputs
     from builders.core.hub import check_models
 
     if bool(calibrate) == (release is not None):
@@ -136,7 +136,9 @@ def match_questions(
     if endpoint_options is not None and endpoint_options.kind != "dense":
         raise UsageError("endpoint: expected the address of embeddings, which ends in /v1 or /embeddings")
     check_models(encoder, *([model] if endpoint_options is None else []))
-    check_file(out)
+    release_path = release if release is None or isinstance(release, Path) else release.path
+    models = [Path(name) for name in (model, encoder) if name]
+    check_outputs({"--out": out}, [*map(Path, calibrate), *models, release_path])
 
     from baselines.retrieve import question_matching
     from baselines.retrieve.clusters import cluster_of

@@ -1,5 +1,6 @@
 """The verb `rerank`: re-rank a run by a model."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from baselines.core.endpoint_options import (
@@ -144,10 +145,10 @@ def rerank_run(
     arguments = dict(locals())  # the parameters, before an import below adds a name
 
     from baselines.core.endpoint_options import endpoint_name, read_endpoint_options
-    from baselines.core.run_manifest import manifest_path
+    from baselines.core.run_manifest import manifest_path, run_outputs
     from baselines.retrieve.family_table import family_settings
     from baselines.retrieve.model_files import UNCHANGING, device_kind, model_input, shown_name
-    from builders.core.files import check_files
+    from builders.core.files import check_outputs
     from builders.core.finished_outputs import VerbCall, find_finished, is_kept, option_values, record_finished
     from builders.core.hub import check_models
     from builders.store.layout import SETS
@@ -164,8 +165,8 @@ def rerank_run(
         raise UsageError("engine: a model behind an endpoint has no such option; remove --engine")
     if not is_remote:  # a model behind an endpoint may have any name
         check_models(model)
-    check_files({"--out": out}, [run, queries_file])
     release = open_release(release)
+    check_outputs(run_outputs(out), [run, queries_file, release.path, Path(model)])
     own_queries = None
     if queries_file is not None:
         own_queries = open_queries(queries_file)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from baselines.core.model_options import Device, Dtype, ModelName, NewRun, Revision, TopK
@@ -78,9 +79,10 @@ def search_vectors(
     """
     arguments = dict(locals())  # the parameters, before an import below adds a name
 
+    from baselines.core.run_manifest import run_outputs
     from baselines.retrieve.index_files import open_vectors, vectors_input
     from baselines.retrieve.model_files import device_kind, model_input
-    from builders.core.files import check_files
+    from builders.core.files import check_outputs
     from builders.core.finished_outputs import VerbCall, find_finished, is_kept, option_values, record_finished
     from builders.core.hub import check_models
     from builders.store.layout import SETS
@@ -92,8 +94,9 @@ def search_vectors(
     if (model is None) == (queries is None):
         raise UsageError("expected either --model or --queries")
     check_models(model)
-    check_files({"--out": out}, [queries_file])
     opened_release = open_release(release)
+    model_path = Path(model) if model else None
+    check_outputs(run_outputs(out), [queries_file, passages, queries, model_path, opened_release.path])
     configs = SETS[set]
     own_queries = None
     if queries_file is not None:

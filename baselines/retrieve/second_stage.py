@@ -22,7 +22,7 @@ from baselines.retrieve.model_files import shown_name
 from baselines.retrieve.reordering import expect_hits, reorder_passages
 from builders.core.cache import writable_cache
 from builders.core.errors import InputError, log
-from builders.core.files import check_files, sha256_of, temporary_folder
+from builders.core.files import check_outputs, sha256_of, temporary_folder
 from builders.core.finished_outputs import is_kept
 from builders.core.folders import key_of, work_beside
 from builders.store.layout import SETS
@@ -124,7 +124,7 @@ def rescore_run(
     else:
         first_path = first_run
         is_in_memory = False
-    check_files({"--out": out}, [] if is_in_memory else [first_path])
+    check_outputs({"--out": out}, [] if is_in_memory else [first_path])
 
     # Read the run. Unknown ids are reported before a model is opened.
     configs = SETS[set_name]

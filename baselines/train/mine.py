@@ -136,7 +136,7 @@ def mine_negatives(
     from baselines.train import denoising, hard_negatives
     from builders.core.errors import InputError
     from builders.core.exit_codes import set_resumable
-    from builders.core.files import check_files, kind_of
+    from builders.core.files import check_outputs, kind_of
     from builders.core.finished_outputs import VerbCall, find_finished, is_kept, option_values, record_finished
     from builders.core.hub import check_models
     from builders.store.layout import SETS
@@ -157,8 +157,6 @@ def mine_negatives(
             f"--max-score {max_score}: expected a probability of at least 0 and below --positive-score {positive_score}"
         )
     check_models(model)
-    manifests = {f"the manifest of {path}": denoising.label_manifest(path) for path in (out, hidden_positives) if path}
-    check_files({"--out": out, "--hidden-positives": hidden_positives, **manifests}, [run, queries_file])
     unlabelled = open_queries(queries_file) if queries_file is not None else None
     labels_path = out if unlabelled is not None else hidden_positives
     if labels_path is not None and kind_of(labels_path) == "stream":
@@ -166,6 +164,11 @@ def mine_negatives(
             "is a device or a pipe; expected a file, because labels have a manifest beside them", path=labels_path
         )
     release = open_release(release)
+    outputs: dict[str, Path | None] = {"--out": out, "--hidden-positives": hidden_positives}
+    if labels_path is not None:
+        outputs["the manifest of the labels"] = denoising.label_manifest(labels_path)
+    model_path = Path(model) if model else None
+    check_outputs(outputs, [run, queries_file, release.path, model_path])
     configs = SETS[set]
     query_config = expect_main(set, "--queries", queries)
 

@@ -307,7 +307,9 @@ def build_crosslingual(
                 continue
             columns = [pa.array(values) for values in zip(*query_rows, strict=True)]
             draft.write("crosslingual-queries", split, [pa.table(columns, schema=CROSSLINGUAL_QUERIES)])
-            draft.write("crosslingual", split, _joined_tables(base_release, split, queries))
+            # A Chinese query of several splits is translated only in one of them.
+            split_queries = {zh_id: queries[zh_id] for zh_id in texts_by_split[split] if zh_id in queries}
+            draft.write("crosslingual", split, _joined_tables(base_release, split, split_queries))
             word_count = sum(len(english.split()) for _, english, _ in query_rows)
             figures[split] = {
                 "queries": len(query_rows),

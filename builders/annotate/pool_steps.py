@@ -86,6 +86,7 @@ def pool_passages(
         write_pool,
         write_pool_candidates,
     )
+    from builders.core.files import check_outputs
     from builders.core.finished_outputs import (
         VerbCall,
         file_input,
@@ -101,6 +102,7 @@ def pool_passages(
     if action == "select" and not scores:
         raise UsageError("select needs --scores")
     release = open_release(release)
+    check_outputs({"--out": out}, [*runs, *scores, pool, release.path])
 
     # If the output of an earlier call with the same inputs is complete, it is returned.
     call = None
@@ -189,11 +191,14 @@ def relabel_negatives(
             --scores build/relabel/ce-one.run.gz build/relabel/ce-two.run.gz --threshold 0.9 --out build/relabelled
     """
     from builders.annotate.relabel import MoveRule, find_negatives, move_negatives, write_negatives
+    from builders.core.files import check_outputs
     from builders.store.reader import open_release
 
     if action == "move" and not scores:
         raise UsageError("move needs --scores")
     release = open_release(release)
+    if action == "candidates":
+        check_outputs({"--out": out}, [negatives, release.path])
     hard_negatives = find_negatives(release, negatives)
     if action == "candidates":
         return write_negatives(out, hard_negatives)

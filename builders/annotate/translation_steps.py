@@ -114,6 +114,7 @@ def manage_translations(
           --reviews build/review.1.tsv build/review.2.tsv --out build/with-english
     """
     from builders.annotate.translations import import_translations, write_review_sheets, write_translation_packages
+    from builders.core.files import check_outputs
     from builders.store.reader import open_release
 
     if action != "export" and not source:
@@ -121,6 +122,8 @@ def manage_translations(
     if action == "import" and not reviews:
         raise UsageError("import needs --reviews")
     release_path = open_release(release).path
+    if action != "import":
+        check_outputs({"--out": out}, [*source, *translations, release_path])
     if action == "import":
         return import_translations(out, release_path, tables=source, reviews=reviews, queries_per_package=pairs)
     if action == "review":

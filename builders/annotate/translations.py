@@ -1,6 +1,7 @@
 """Packages of translated queries, with the review and acceptance of Appendix A.3."""
 
 import csv
+import io
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from builders.add.crosslingual import Translation, build_crosslingual, describe_
 from builders.annotate.rounds import QualityRule, answer_of
 from builders.annotate.verdicts import Verdict, fraction_rounded_down, judge_package, percent_rounded_down
 from builders.core.errors import InputError, log
-from builders.core.files import atomic_text, sha256_of
+from builders.core.files import kind_of, real_path, sha256_of, write_text
 from builders.core.results import Report, Table
 from builders.core.sampling import draw_sample
 from builders.core.tables import round_stat
@@ -50,16 +51,33 @@ def write_translation_packages(
             machine_text = machine_texts.get(zh_id, "")
             # Translators correct the second text, in the column ``english``.
             rows.append((package, zh_id, chinese, machine_text, machine_text))
-    write_rows(out_path, PACKAGE_COLUMNS, rows)
+    write_sheet(out_path, PACKAGE_COLUMNS, rows)
     return len(rows), len(packages)
+
+
+def write_sheet(table_path: Path, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Write a tab-separated table that people fill in.
+
+    Raises :class:`InputError` if the file exists with another content, because people may have filled it in.
+    """
+    content = _tab_separated(columns, rows)
+    if kind_of(table_path) != "stream" and table_path.exists() and table_path.read_bytes() != content.encode():
+        problem = "exists with another content, perhaps people's work; choose another name, or delete the file"
+        raise InputError(problem, path=table_path)
+    write_text(table_path, content)
 
 
 def write_rows(table_path: Path, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Write a tab-separated table."""
-    with atomic_text(table_path) as file:
-        writer = csv.writer(file, delimiter="\t", lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows(rows)
+    write_text(table_path, _tab_separated(columns, rows))
+
+
+def _tab_separated(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, delimiter="\t", lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
+    return text.getvalue()
 
 
 def write_review_sheets(
@@ -83,7 +101,7 @@ def write_review_sheets(
                 if zh_id in drawn_ids:
                     rows.append((package, zh_id, chinese_texts[zh_id], translation.english, ""))
         sheet_path = out_path.with_name(f"{out_path.stem}.{reviewer}{out_path.suffix}")
-        write_rows(sheet_path, SHEET_COLUMNS, rows)
+        write_sheet(sheet_path, SHEET_COLUMNS, rows)
         sheet_paths.append(sheet_path)
     return sheet_paths
 
@@ -198,13 +216,19 @@ def review_packages(
     packages = by_package(translations)
     # Package -> sheet -> query id -> True if the reviewer finds the translation right.
     answers_by_package: dict[str, dict[str, dict[str, bool]]] = {package: {} for package in packages}
+    sheets_by_file: dict[tuple[Path, str | None], Source] = {}
     sheets_by_content: dict[str, Source] = {}
     for sheet in sheets:
         # The same sheet twice would count as two reviewers.
-        content_key = sha256_of(sheet.path) + (sheet.member or "")
-        same_sheet = sheets_by_content.setdefault(content_key, sheet)
+        same_sheet = sheets_by_file.setdefault((real_path(sheet.path), sheet.member), sheet)
         if same_sheet is not sheet:
             raise InputError(f"is the same sheet as {same_sheet.name}; expected another reviewer's", path=sheet.shown)
+        # Two reviewers of a small package get the same queries, and may agree on all of them.
+        equal_sheet = sheets_by_content.setdefault(sha256_of(sheet.path) + (sheet.member or ""), sheet)
+        if equal_sheet is not sheet:
+            log.warning(
+                "%s: has the same content as %s; expected the sheets of two people", sheet.shown, equal_sheet.name
+            )
         table = open_table(sheet, spreadsheet=True)
         for column in SHEET_COLUMNS:
             if column not in table.columns:

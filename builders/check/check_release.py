@@ -49,11 +49,14 @@ def check_release(
     from builders.check.release_report import run_check
     from builders.check.report_tables import tables_of
     from builders.core.files import check_file, write_bytes, write_text
+    from builders.store.draft import expect_apart
     from builders.store.reader import open_release
 
+    opened_release = open_release(release)
     if figures:  # a folder that cannot be written is an error before the tests, which take minutes
+        expect_apart(opened_release.path, {"--figures": figures / "stats.json"})
         check_file(figures / "stats.json")
-    outcome = run_check(open_release(release), frozenset(accept))
+    outcome = run_check(opened_release, frozenset(accept))
     if figures:
         histograms = draw_histograms(outcome.figures.lengths, outcome.figures.positives)
         for name, image in histograms.items():

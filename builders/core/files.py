@@ -318,16 +318,16 @@ def check_file(output_path: Path) -> None:
         check_place(output_path)
 
 
-def check_files(outputs: Mapping[str, Path | None], inputs: Iterable[object]) -> None:
-    """Check the files that a verb writes (:func:`check_file`). No file may be written twice, or be an input, too.
+def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[object]) -> None:
+    """Check the files that a verb writes (:func:`check_file`). No file may be written twice, or belong to an input.
 
     Args:
         outputs: the files by option. None is not written.
-        inputs: what the verb reads. Only paths count, not objects in memory.
+        inputs: the files and folders that the verb reads. Only paths count, not objects in memory.
 
     Raises:
         UsageError: two options name the same file.
-        InputError: an output is also an input, or cannot be written.
+        InputError: an output is also an input, is inside a folder that is an input, or cannot be written.
     """
     read_paths = set()
     for verb_input in inputs:
@@ -345,6 +345,10 @@ def check_files(outputs: Mapping[str, Path | None], inputs: Iterable[object]) ->
             raise UsageError(f"{options_by_path[target_path]} and {option} name the same file {output_path}")
         if target_path in read_paths:
             raise InputError(f"is both a file to read and {option}; expected different files", path=output_path)
+        for folder in target_path.parents:
+            if folder in read_paths:
+                problem = f"{option} is inside {folder}, which this command reads; choose another place"
+                raise InputError(problem, path=output_path)
         options_by_path[target_path] = option
 
 

@@ -107,33 +107,33 @@ def find_similar(
         # The verb removes questions, so the release could not be restored from its own output.
         if output_path is not None and os.path.realpath(output_path) == os.path.realpath(release_path):
             raise UsageError(f"{option} and --release name the same directory {output_path}; expected a new directory")
-    if list is not None:
-        _expect_list_outside(list, release=release_path, out=out)
 
-    from builders.core.files import check_file, write_text
+    from builders.core.files import check_outputs, write_text
     from builders.similar.contamination import compare_pairs, contamination_report, write_pair_questions
     from builders.similar.pairs import names_of
     from builders.similar.remove import removal_report, remove_similar
-    from builders.store.draft import check_release_output
+    from builders.store.draft import check_release_output, expect_apart
     from builders.store.reader import open_release
     from builders.store.runs import read_run
     from builders.store.written_release import open_written
     from builders.text.likeness import LikenessRule, read_tested
 
+    expect_apart(release_path, {"--out": out, "--questions": questions, "--list": list})
+    if out is not None and list is not None and not against:
+        expect_apart(out, {"--list": list})
     rule = LikenessRule(by, ngram, jaccard, [read_run(run) for run in scores], threshold)
 
     # Remove the similar questions.
     if out is not None and not against:
         check_release_output(out)
-        if list:
-            check_file(list)
+        check_outputs({"--list": list}, scores)
         counts = remove_similar(read_tested(open_release(release), rule, split), out, list)
         warn_without_scores(rule)
         return open_written(out, removal_report(counts, out))
 
     # Only search other training pairs.
     if out is not None and not questions:
-        check_file(out)
+        check_outputs({"--out": out}, against)
     tested_questions = read_tested(open_release(release), rule, split)
     column_names = names_of(question, positive)
     if questions:
@@ -145,16 +145,6 @@ def find_similar(
         return report
     write_text(out, report.render(format) + "\n")
     return out
-
-
-def _expect_list_outside(list_path: Path, *, release: Path, out: Path | None) -> None:
-    """Raise :class:`UsageError` if --list is a file of --release or of --out, whose directory is replaced."""
-    if list_path == Path("-"):  # stdout
-        return
-    real_list = Path(os.path.realpath(list_path))
-    for option, folder in (("--out", out), ("--release", release)):
-        if folder is not None and real_list.is_relative_to(os.path.realpath(folder)):
-            raise UsageError(f"--list {list_path} is inside {option} {folder}; expected a file outside of the release")
 
 
 def warn_without_scores(rule: "LikenessRule") -> None:

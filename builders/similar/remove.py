@@ -15,10 +15,10 @@ from builders.core.results import Report, Table
 from builders.core.tables import align_rows, round_stat
 from builders.store.draft import Draft, describe_files, draft_release
 from builders.store.judgments import joined_row, read_judged, texts_of_judged
-from builders.store.layout import BEFORE, DRAWN, JOINED, QUERIES, REMOVED, TOLD_APART
+from builders.store.layout import BEFORE, JOINED, QUERIES, REMOVED, TOLD_APART
 from builders.store.published import published_figures
 from builders.store.reader import Release
-from builders.store.rejudge import write_judged_stats
+from builders.store.rejudge import drop_drawn_sets, write_judged_stats
 from builders.store.runs import expect_run_file
 from builders.text.likeness import LikeTexts, Scores, TestedQuestions, with_scores
 from builders.text.ngram_options import HOW
@@ -226,7 +226,7 @@ def write_remaining(
             remaining_texts[config] = texts
 
     _write_duplicated_and_others(draft, tested, duplicated)
-    _drop_drawn_sets(draft, release)
+    drop_drawn_sets(draft, release)
     _count_remaining(draft, release, removed, judgments, remaining_texts)
 
 
@@ -244,16 +244,6 @@ def _write_duplicated_and_others(
                 other_texts[question_id] = text
         for config, group in zip(TOLD_APART, (similar_texts, other_texts), strict=True):
             draft.write(config, split, [pa.table([list(group), list(group.values())], schema=QUERIES)])
-
-
-def _drop_drawn_sets(draft: Draft, release: Release) -> None:
-    """Drop the sets that `add` draws from training questions, because the sets may contain removed questions."""
-    drawn_configs = sorted({config for config, _ in release.splits() if config.startswith(DRAWN)})
-    for config in drawn_configs:
-        draft.drop(config)
-    draft.stats.pop("extrapolation", None)
-    if drawn_configs:
-        log.warning("dropped %s; draw them again with `python -m builders add`", ", ".join(drawn_configs))
 
 
 def _count_remaining(

@@ -5,7 +5,8 @@ configs and the statistics. The draft adds the card, ``stats.json`` and the mani
 """
 
 import contextlib
-from collections.abc import Iterable, Iterator
+import os
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,23 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from builders.core.cache import FileEntry, describe_file
-from builders.core.errors import InputError, log
+from builders.core.errors import InputError, UsageError, log
 from builders.core.files import convert_read_errors, link_or_copy, sha256_of, write_text
 from builders.core.folders import check_output, remove_tree, replace_directory, work_beside
 from builders.store import layout
 from builders.store.card import card_markdown
 from builders.store.judgments import overlaps_with_train
 from builders.store.layout import MANIFEST, config_and_split, schema_of
-from builders.store.manifest import CARD, STATS, Build, is_published, read_stats, write_manifest, write_stats
+from builders.store.manifest import (
+    CARD,
+    STATS,
+    Build,
+    is_published,
+    read_manifest,
+    read_stats,
+    write_manifest,
+    write_stats,
+)
 from builders.store.reader import Release, refuse_outer_links
 from builders.store.stored_answers import answer_counts
 
@@ -262,8 +272,39 @@ class Draft:
 
 
 def check_release_output(out: Path) -> Path:
-    """Return the real path of a release to write. The errors are those of :func:`.folders.check_output`."""
-    return check_output(out, "a release", MANIFEST)
+    """Return the real path of a release to write.
+
+    The errors are those of :func:`.folders.check_output`. An earlier release that is replaced must have no other files,
+    which would be deleted.
+    """
+    real_out = check_output(out, "a release", MANIFEST)
+    if (real_out / MANIFEST).is_file():
+        listed = {real_out / entry.path for entry in read_manifest(real_out / MANIFEST).files}
+        listed.add(real_out / MANIFEST)
+        for path in sorted(real_out.rglob("*")):
+            is_hidden = any(part.startswith(".") for part in path.relative_to(real_out).parts)
+            if path.is_file() and not is_hidden and path not in listed:
+                problem = f"has a file that the release does not list, {path.relative_to(real_out)}; move the file"
+                raise InputError(f"{problem}, because a new release replaces the directory", path=out)
+    return real_out
+
+
+def expect_apart(release_path: Path, outputs: Mapping[str, Path | None]) -> None:
+    """Raise :class:`UsageError` if an output is inside a release, or contains it. The release itself is allowed.
+
+    ``outputs``: paths by option. None and "-" are not written.
+    """
+    real_release = Path(os.path.realpath(release_path))
+    for option, output_path in outputs.items():
+        if output_path is None or output_path == Path("-"):
+            continue
+        real_output = Path(os.path.realpath(output_path))
+        if real_output == real_release:
+            continue
+        if real_output.is_relative_to(real_release):
+            raise UsageError(f"{option} {output_path} is inside the release {release_path}; choose another place")
+        if real_release.is_relative_to(real_output):
+            raise UsageError(f"{option} {output_path} contains the release {release_path}; choose another place")
 
 
 @contextlib.contextmanager
@@ -278,6 +319,8 @@ def draft_release(
     such a folder.
     """
     # A wrong output is an error before the block works for hours.
+    if base_release is not None:
+        expect_apart(base_release.path, {"--out": out})
     out = check_release_output(out)
     open_work = contextlib.nullcontext(work) if work else work_beside(out)
     with open_work as work_folder:

@@ -5,9 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
+from builders.core.errors import log
 from builders.store.draft import Draft
 from builders.store.judgments import Judgments, joined_row, qrels_table, texts_of_judged
-from builders.store.layout import SETS, Set, schema_of
+from builders.store.layout import DRAWN, SETS, Set, schema_of
 from builders.store.reader import Release
 from builders.store.table3 import POSITIVES_EDGES, LengthCounter, table3_column
 
@@ -17,8 +18,8 @@ def replace_judgments(draft: Draft, base_release: Release, split: str, judged: J
 
     In a query's joined row, a passage with a score above 0 becomes a positive, and a passage with another score becomes
     a negative. Negatives without a judgment stay. Positives without a judgment are removed, so ``judged`` must have all
-    judgments of the split. The split's statistics are computed again. Raises :class:`InputError` if the corpus lacks a
-    judged passage.
+    judgments of the split. The split's statistics are computed again. Drawn sets and samples, which depend on the
+    judgments, are dropped with a warning. Raises :class:`InputError` if the corpus lacks a judged passage.
     """
     draft.write("qrels", split, [qrels_table(judged)])
     texts = texts_of_judged(base_release, judged)
@@ -29,6 +30,32 @@ def replace_judgments(draft: Draft, base_release: Release, split: str, judged: J
             draft.write(joined_config, split, rows)
     queries = base_release.table("queries", split, ["text"])["text"].to_pylist()
     write_judged_stats(draft, split, queries, judged, texts)
+    drop_drawn_sets(draft, base_release)
+    _drop_samples(draft, base_release, split)
+
+
+def drop_drawn_sets(draft: Draft, release: Release) -> None:
+    """Drop the sets that `add` draws from training questions, because their questions or judgments have changed."""
+    drawn_configs = sorted({config for config, _ in release.splits() if config.startswith(DRAWN)})
+    for config in drawn_configs:
+        draft.drop(config)
+    draft.stats.pop("extrapolation", None)
+    if drawn_configs:
+        log.warning("dropped %s; draw them again with `python -m builders add`", ", ".join(drawn_configs))
+
+
+def _drop_samples(draft: Draft, release: Release, split: str) -> None:
+    """Drop the samples with the positives of a split, because a sample lacks the new positives."""
+    release_configs = {config for config, _ in release.splits()}
+    samples = draft.stats.get("samples", {})
+    dropped = sorted(name for name, sample in samples.items() if split in sample["split"] and name in release_configs)
+    for name in dropped:
+        draft.drop(name)
+        del samples[name]
+    if not samples:
+        draft.stats.pop("samples", None)
+    if dropped:
+        log.warning("dropped %s; draw them again with `python -m builders add samples`", ", ".join(dropped))
 
 
 def _rejudged_rows(

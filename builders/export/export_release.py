@@ -56,8 +56,8 @@ def export_release(
     --run RUN ... also writes runs, in the formats trec (runs/NAME.trec), beir (runs/NAME.json, BEIR's results) and
     official (predictions/NAME.json, at most 50 passages per query). The scores of a query are distinct, even as 32-bit
     floats, so that every tool sorts the passages alike. A submission consists of official predictions for the test
-    split. Official predictions may lack queries, which are logged. Unknown passages and queries of another split are
-    errors.
+    split. Official predictions may lack queries, which are logged, but must have no unknown passage and no query of
+    another split. The formats trec and beir have all queries of the run.
 
     JSON formats contain the unchanged texts. TSV formats replace each tab or line end by a space. The number of changed
     lines is logged and written to the file EXPORT. For splits without judgments, only queries are written. The output

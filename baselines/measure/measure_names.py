@@ -20,8 +20,8 @@ def resolve_measures(names: Iterable[str], ties: str = LISTED, *, with_holes: bo
     A name is an official key (MRR@10, recall@1, recall@50) or a measure of ir-measures, for example nDCG@20 or
     P(rel=2)@5. ``with_holes`` also accepts the columns of `errors holes --per-query`.
 
-    Raises :class:`UsageError` for unknown names, with near names, and if ``ties`` is
-    ``expected`` and a measure has no mean over all orders of ties.
+    Raises :class:`UsageError` for unknown names, with near names, and if ``ties`` is ``expected`` and a measure has no
+    mean over all orders of ties.
     """
     special_names = {name.lower(): name for name in _USUAL_MEASURES}
     if with_holes:

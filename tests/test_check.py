@@ -17,12 +17,13 @@ import pytest
 from commands import run
 from hypothesis import given
 from hypothesis import strategies as st
-from releases import QUESTIONS, TEXTS, md5, passage
+from releases import QUESTIONS, TEXTS, make_release, md5, passage
 from whole_release import Rows, edit_stats, make_whole
 
 from builders.check.check_release import check_release
 from builders.check.findings import LONGEST_PASSAGE, TESTS
 from builders.check.release_report import CheckedRelease, run_check
+from builders.store.draft import check_release_output
 from builders.store.reader import open_release
 from builders.store.table3 import LENGTH_EDGES, POSITIVES_EDGES, LengthCounter, table3_text
 
@@ -244,6 +245,13 @@ def test_an_unlisted_file_of_a_release_is_never_deleted(whole_copy: Path) -> Non
     done = run("builders", "add", "stress", "--release", whole_copy, "--kind", "swap", "--out", whole_copy, code=1)
     assert f"{whole_copy}: has a file that the release does not list, notes/mine.txt; move the file" in done.stderr
     assert note.read_text() == "mine"
+
+
+def test_a_damaged_release_can_be_replaced(whole_copy: Path) -> None:
+    (whole_copy / "manifest.json").write_text("{")
+    check_release_output(whole_copy)
+    make_release(whole_copy)
+    assert not run_check(open_release(whole_copy)).errors
 
 
 def test_the_command_prints_every_test_and_exits_by_what_it_found(whole_copy: Path, tmp_path: Path) -> None:

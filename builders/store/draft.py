@@ -278,14 +278,20 @@ def check_release_output(out: Path) -> Path:
     which would be deleted.
     """
     real_out = check_output(out, "a release", MANIFEST)
-    if (real_out / MANIFEST).is_file():
-        listed = {real_out / entry.path for entry in read_manifest(real_out / MANIFEST).files}
-        listed.add(real_out / MANIFEST)
-        for path in sorted(real_out.rglob("*")):
-            is_hidden = any(part.startswith(".") for part in path.relative_to(real_out).parts)
-            if path.is_file() and not is_hidden and path not in listed:
-                problem = f"has a file that the release does not list, {path.relative_to(real_out)}; move the file"
-                raise InputError(f"{problem}, because a new release replaces the directory", path=out)
+    manifest_path = real_out / MANIFEST
+    if not manifest_path.is_file():
+        return real_out
+    try:
+        entries = read_manifest(manifest_path).files
+    except InputError:  # a damaged release must be replaceable
+        return real_out
+    listed_paths = {manifest_path, *(real_out / entry.path for entry in entries)}
+    for path in sorted(real_out.rglob("*")):
+        name = path.relative_to(real_out)
+        is_hidden = any(part.startswith(".") for part in name.parts)
+        if path.is_file() and not is_hidden and path not in listed_paths:
+            problem = f"has a file that the release does not list, {name}; move the file, because a new release"
+            raise InputError(f"{problem} replaces the directory", path=out)
     return real_out
 
 

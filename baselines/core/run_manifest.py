@@ -6,11 +6,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import msgspec
-
 from builders.core.files import kind_of, sha256_of, write_text
 from builders.core.folders import key_of
-from builders.core.typed import read_json
 from builders.core.version import VERSION
 from builders.store.layout import SETS
 from builders.store.own_queries import OwnQueries
@@ -95,25 +92,6 @@ def run_outputs(out: Path | None) -> dict[str, Path | None]:
     if out is None or kind_of(out) == "stream":
         return {"--out": out}
     return {"--out": out, "the manifest of --out": manifest_path(out)}
-
-
-class _ScoredPassages(msgspec.Struct):
-    """The entries of a manifest that say how many passages were scored."""
-
-    top_k: int | None = None
-    reranked: dict[str, Any] | None = None  # the first stage of a re-ranking
-
-
-def scored_depth(run_path: Path) -> int | None:
-    """Return the number of passages a query that a re-ranker has scored in a run. None: all, or no manifest says it.
-
-    `rerank` scores the best passages of another run, and puts the other passages behind them, with scores below all
-    others. These scores say nothing about the passages.
-    """
-    if not manifest_path(run_path).is_file():
-        return None
-    manifest = read_json(manifest_path(run_path), _ScoredPassages)
-    return manifest.top_k if manifest.reranked else None
 
 
 def write_manifest(

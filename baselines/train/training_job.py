@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from baselines.core.checkpoint import TRAINING, left_out
-from baselines.core.run_manifest import scored_depth
 from baselines.retrieve.hub_models import model_commit, name_of_folder
 from baselines.retrieve.model_files import model_hashes
 from baselines.train.recipe import CREATED_STARTS, FROM_RECIPE, FROM_RELEASE, PAIRS, WORDS, Recipe
@@ -22,6 +21,7 @@ from builders.core.finished_outputs import UNKNOWN, VerbCall, VerbInput
 from builders.core.folders import check_output
 from builders.store.layout import REMOVED, SETS, base_set, set_of
 from builders.store.reader import Release, open_release
+from builders.store.runs import Run, scored_depth
 
 if TYPE_CHECKING:
     from baselines.retrieve.question_pairs import PairFile
@@ -210,7 +210,7 @@ class TrainingJob:
             inputs["machine_labels_sha256"] = [cached_sha256(path) for path in self.machine_labels]
         if self.teacher:
             inputs["teacher_sha256"] = cached_sha256(self.teacher)
-            depth = scored_depth(self.teacher)
+            depth = scored_depth(Run(self.teacher))
             if depth is not None:
                 inputs["teacher_depth"] = depth
         # Earlier versions ignored the labels' negatives here, so their trainings neither resume nor count as finished.

@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from baselines.core.passages import CachedPassages
-from baselines.core.run_manifest import scored_depth
 from baselines.measure.qrels import read_judgments, read_queries
 from baselines.train.denoising import question_splits
 from baselines.train.recipe import FROM_RELEASE, Recipe
@@ -23,7 +22,7 @@ from builders.store.judgments import read_machine_labels, read_negative_ids
 from builders.store.layout import REMOVED, SETS, base_set, is_for_tuning, set_of
 from builders.store.names import TESTED_SPLITS
 from builders.store.reader import Release
-from builders.store.runs import Hit, read_run
+from builders.store.runs import Hit, read_run, scored_depth
 from builders.text.likeness import normalise_text
 
 PassageRows = npt.NDArray[np.int64]
@@ -349,12 +348,13 @@ def read_teacher_scores(
     """Return the teacher's scores by query id and row of the collection, best first.
 
     Queries that the training does not read are skipped, and so are passages that a re-ranker has not scored
-    (:func:`.run_manifest.scored_depth`). Raises :class:`InputError` if the run has none of the training questions, no
-    scores, or a passage that the collection lacks.
+    (:func:`builders.store.runs.scored_depth`). Raises :class:`InputError` if the run has none of the training
+    questions, no scores, or a passage that the collection lacks.
     """
-    depth = scored_depth(path)
+    teacher_run = read_run(path)
+    depth = scored_depth(teacher_run)
     hits_by_query = {}
-    for query_id, hits in read_run(path).lazy_hits.items():
+    for query_id, hits in teacher_run.lazy_hits.items():
         if query_id in positive_rows:
             hits_by_query[query_id] = list(hits[:depth])
     if not hits_by_query:

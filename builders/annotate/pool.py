@@ -15,10 +15,10 @@ from builders.core.errors import InputError, log
 from builders.core.files import write_text
 from builders.core.results import Report, Table
 from builders.core.tables import round_stat, text_table
-from builders.core.typed import convert_to, json_lines, read_json
+from builders.core.typed import json_lines
 from builders.store.judgments import Judgments, read_judged
 from builders.store.reader import Release
-from builders.store.runs import Run, best_first, read_run, sigmoid, write_run
+from builders.store.runs import Run, best_first, read_run, scored_depth, sigmoid, write_run
 
 # The report counts positives up to these ranks.
 _REPORTED_DEPTHS = (1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 500, 1_000)
@@ -39,12 +39,6 @@ class PooledCandidates(PairIds, frozen=True, rename="kebab"):
     score: float
     runs: dict[str, Rank]
     judged: int | None
-
-
-class _RerankManifest(msgspec.Struct):
-    """The manifest of a re-ranker's run. ``top_k`` is the number of scored passages per query (None: all passages)."""
-
-    top_k: int | None = None
 
 
 @dataclass(frozen=True)
@@ -192,21 +186,6 @@ def write_candidates(
     most_candidates = max(map(len, scored.values()), default=0)
     message = "%s: %d candidates of %d queries; next: `baselines rerank --split %s --top-k %d`"
     log.info(message, run_path, line_count, len(scored), split, most_candidates)
-
-
-def scored_depth(run: Run) -> int | None:
-    """Return the number of passages per query that a re-ranker scored, from the run's manifest.
-
-    None means all passages. A run without a manifest counts as completely scored.
-    """
-    if run.is_in_memory:
-        if not run.manifest:
-            return None
-        return convert_to(run.manifest, _RerankManifest, run.path, field="manifest").top_k
-    manifest_path = run.path.with_name(f"{run.path.name}.manifest.json")
-    if not manifest_path.is_file():
-        return None
-    return read_json(manifest_path, _RerankManifest).top_k
 
 
 def scores_of(

@@ -81,7 +81,6 @@ def pool_passages(
         mean_scores,
         pool_figures,
         pool_report,
-        scored_depth,
         select_pairs,
         write_pool,
         write_pool_candidates,
@@ -96,7 +95,7 @@ def pool_passages(
         record_finished,
     )
     from builders.store.reader import open_release
-    from builders.store.runs import Run, read_run
+    from builders.store.runs import Run, read_run, scored_depth
     from builders.store.verb_inputs import release_input, runs_input
 
     if action == "select" and not scores:

@@ -12,6 +12,7 @@ from itertools import chain, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -19,6 +20,7 @@ import pyarrow.compute as pc
 
 from builders.core.errors import InputError, log
 from builders.core.files import atomic_text
+from builders.core.typed import convert_to, read_json
 from builders.store.run_formats import detect_run_format, read_json_run, read_parquet_run, read_rag_run
 from builders.store.run_lines import read_line_run
 from builders.store.search_log import is_search_log
@@ -176,6 +178,27 @@ class Run:
             for rank, (passage_id, score) in enumerate(hits, start=1):
                 rows.append((query_id, passage_id, rank, score))
         return pd.DataFrame(rows, columns=["query_id", "passage_id", "rank", "score"])
+
+
+class _RerankManifest(msgspec.Struct):
+    """The manifest of a re-ranker's run. ``top_k`` is the number of scored passages per query (None: all passages)."""
+
+    top_k: int | None = None
+
+
+def scored_depth(run: Run) -> int | None:
+    """Return the number of passages per query that a re-ranker scored, from the run's manifest.
+
+    None means all passages. A run without a manifest counts as completely scored.
+    """
+    if run.is_in_memory:
+        if not run.manifest:
+            return None
+        return convert_to(run.manifest, _RerankManifest, run.path, field="manifest").top_k
+    manifest_path = run.path.with_name(f"{run.path.name}.manifest.json")
+    if not manifest_path.is_file():
+        return None
+    return read_json(manifest_path, _RerankManifest).top_k
 
 
 def sort_contradictions(run_name: Path | str, hits_by_query: Mapping[str, Sequence[Hit]]) -> dict[str, Sequence[Hit]]:

@@ -28,7 +28,7 @@ from baselines.reproduce.step_settings import read_settings
 from baselines.retrieve.question_pairs import pair_file, read_question_pairs
 from baselines.train.recipe import RECIPES, read_recipe
 from baselines.train.training_pairs import read_negatives
-from builders.annotate.pool import PooledCandidates, read_pool, scored_depth, write_pool
+from builders.annotate.pool import PooledCandidates, read_pool, write_pool
 from builders.core.files import read_toml
 from builders.core.finished_outputs import VerbCall, VerbInput, _read_record, record_finished
 from builders.core.images import draw_image
@@ -37,7 +37,7 @@ from builders.store.judgments import MachineLabels, read_machine_labels
 from builders.store.logged_runs import read_search_log
 from builders.store.own_queries import open_queries
 from builders.store.reader import open_release
-from builders.store.runs import Run, read_run, write_run
+from builders.store.runs import Run, read_run, scored_depth, write_run
 from builders.store.search_log import SearchLog, is_search_log
 
 PASSAGE_IDS = [md5(text) for text in TEXTS]
@@ -388,7 +388,7 @@ def qrels_reader(
 
 
 _MANIFEST_READERS = (
-    "builders.annotate.pool:scored_depth"
+    "builders.store.runs:scored_depth"
     " baselines.measure.fusion_weights:_is_apart,_read_record"
     " baselines.core.checkpoint:left_out"
     " baselines.measure.run_origin:read_record"

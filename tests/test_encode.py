@@ -109,6 +109,17 @@ def test_vectors_of_queries_are_what_sentence_transformers_gives(tmp_path: Path,
     assert_vectors_are_close(out, query_vectors)
 
 
+def test_queries_do_not_replace_passages(tmp_path: Path, models: Path) -> None:
+    release = release_of(tmp_path / "release", TEXTS)
+    out = tmp_path / "p"
+    words = ["--release", release, "--model", models / "dot", "--out", out]
+    encode(*words)
+    contents_before = contents(out)
+    done = run("baselines", "encode", *words, "--device", "cpu", "--queries", "--split", "train", code=1)
+    assert f"{out}: has embeddings of passages; choose another directory" in done.stderr
+    assert contents(out) == contents_before
+
+
 def test_damaged_embeddings_are_encoded_again(tmp_path: Path, models: Path) -> None:
     release = release_of(tmp_path / "release", TEXTS)
     out = tmp_path / "p"

@@ -104,7 +104,6 @@ USAGE: list[tuple[str, tuple[str, ...]]] = [
         ("--reuse and --out name the same directory O",),
     ),
     ("baselines encode --release R --model M --out R/embeddings", ("--out R/embeddings is inside the release R",)),
-    ("builders check --release R --figures R/figures", ("is inside the release R; choose another place",)),
     ("builders add stress --release R --kind swap --out R/stress", ("--out R/stress is inside the release R",)),
     ("baselines bm25 --release R --out O --tune train --k1 2", ("--k1 and --tune exclude each other",)),
     ("baselines show --serve N", ("RUN and --serve exclude each other",)),
@@ -175,6 +174,9 @@ INPUT = {
     # files
     "baselines bm25 --release R --out R/manifest.json": (
         "R/manifest.json: --out is inside FOLDER_OF_TEST/R, which this command reads; choose another place"
+    ),
+    "builders check --release R --figures R/figures": (
+        "R/figures/stats.json: --figures is inside FOLDER_OF_TEST/R, which this command reads; choose another place"
     ),
     "baselines fuse --out N N FILE": "N: is both a file to read and --out; expected different files",
     "baselines errors no-answer --release R --list N N": (

@@ -124,6 +124,7 @@ def rescore_run(
     else:
         first_path = first_run
         is_in_memory = False
+    # The verbs check paths. An open run also has a file.
     check_outputs({"--out": out}, [] if is_in_memory else [first_path])
 
     # Read the run. Unknown ids are reported before a model is opened.

@@ -214,9 +214,9 @@ class Retriever(abc.ABC):
             earlier_index = VectorIndex.read(out) if (out / MANIFEST).exists() else None
             if earlier_index is None or not _is_of(earlier_index, {"rows": None, **manifest}):
                 expect_known_output(out, MANIFEST, known_states)
-                earlier_kind = manifest["of"] if earlier_index is None else earlier_index.manifest.get("of")
-                if earlier_kind != manifest["of"]:
-                    raise InputError(f"has embeddings of {earlier_kind}; choose another directory", path=out)
+                if earlier_index is not None and earlier_index.manifest["of"] != manifest["of"]:
+                    encoded_kind = earlier_index.manifest["of"]
+                    raise InputError(f"has embeddings of {encoded_kind}; choose another directory", path=out)
             elif not again:
                 fault = earlier_index.fault()
                 if not fault:

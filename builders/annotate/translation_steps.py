@@ -104,7 +104,8 @@ def manage_translations(
         The paths of the written tables (export, review), or the figures of the packages and the set (import).
 
     Raises:
-        InputError: a table lacks a column or a translation, or a sheet does not fit the packages.
+        InputError: a table lacks a column or a translation, a sheet does not fit the packages, or a table to write
+            exists with another content, which people may have filled in.
 
     Examples:
         python -m builders annotate translations export --release build/sample --split dev test --out build/packages.tsv

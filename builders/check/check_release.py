@@ -48,14 +48,12 @@ def check_release(
     from builders.check.histograms import draw_histograms
     from builders.check.release_report import run_check
     from builders.check.report_tables import tables_of
-    from builders.core.files import check_file, write_bytes, write_text
-    from builders.store.draft import expect_apart
+    from builders.core.files import check_outputs, write_bytes, write_text
     from builders.store.reader import open_release
 
     opened_release = open_release(release)
     if figures:  # a folder that cannot be written is an error before the tests, which take minutes
-        expect_apart(opened_release.path, {"--figures": figures / "stats.json"})
-        check_file(figures / "stats.json")
+        check_outputs({"--figures": figures / "stats.json"}, [opened_release.path])
     outcome = run_check(opened_release, frozenset(accept))
     if figures:
         histograms = draw_histograms(outcome.figures.lengths, outcome.figures.positives)

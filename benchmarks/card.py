@@ -5,9 +5,9 @@ The steps, in this order:
   heads_in_fp32      heads of re-rankers and encoders in 16 bits: their precision, and ties of scores
   device_scores      scores in 64 bits on the GPU: the same bits as on the CPU, and the seconds of a search
   official_ce        rows a second, share of the matrix rate and memory of official-ce
-  unpadded_encoding  encoding without padding, in batches of real tokens
-  training_profile   where the seconds of a training step go
-  training_speed     rows a second of official-de with more tokens at once
+  unpadded_encoding  encoding without padding, in batches of real tokens; compiled layers; the rate of linear layers
+  training_profile   where the seconds of a training step go, with and without compiled layers
+  training_speed     rows a second of official-de and e5-small with more tokens at once, and with compiled layers
   tables             Tables 5, 7, 8 and 9 from multilingual-e5-small; the rest of the time
 
 Every step runs in a process of its own with a time limit. Finished steps are in OUT/results.json and are not repeated.
@@ -40,6 +40,7 @@ _LIMIT = 720  # seconds of all calls together
 _REPORT_SECONDS = 5  # for the results after the last step
 _TABLES = (5, 7, 8)  # Table 9 needs another release
 _FIRST_ROW = "ce-bm25-neg-on-bm25"
+_SETTINGS = Path("baselines/settings/e5-card.toml")
 _CATEGORIES = {
     "optimizer": ("adam", "foreach", "multi_tensor"),
     "attention": ("attention", "flash", "fmha", "softmax"),
@@ -152,40 +153,48 @@ def official_ce(setting: Setting) -> Rows:
         values += ["train.batch=8", "data.passage_length=24"]
     with tempfile.TemporaryDirectory() as name:
         start = random_bert(setting, Path(name) / "pairs", 2)
-        for precision, rate_type in (("bf16", "bf16"), ("fp32", "fp32")):
-            recipe = read_recipe("official-ce", [*values, f"train.precision={precision}"])
-            rate = product_rate(setting, rate_type if setting.cuda else "fp32")
-            title = f"official-ce, {'fp32 (TF32 products)' if precision == 'fp32' else precision}"
-            rows.append({"training": title} | train_speed(setting, rate, recipe, Texts(pairs), start))
+        for title, precision, is_compiled in (
+            ("bf16", "bf16", "false"),
+            ("fp32 (TF32 products)", "fp32", "false"),
+            ("bf16, compiled layers", "bf16", "true"),
+        ):
+            recipe = read_recipe(
+                "official-ce", [*values, f"train.precision={precision}", f"train.compile={is_compiled}"]
+            )
+            rate = product_rate(setting, precision if setting.cuda else "fp32")
+            speed = train_speed(setting, rate, recipe, Texts(pairs), start)
+            rows.append({"training": f"official-ce, {title}"} | speed)
     return rows
 
 
 def unpadded_encoding(setting: Setting) -> Rows:
-    """Measure encoding with and without padding, and compare the vectors."""
+    """Measure encoding with and without padding and compiled layers, and compare the vectors."""
     import numpy as np
     import torch
     from gpu_checks import cosines
     from gpu_speed import product_rate
-    from models import dual_encoder, forward_operations, random_lengths, random_texts
-    from unpadded import encode_unpadded, use_unpadded_attention
+    from models import dual_encoder, forward_operations, random_lengths, random_texts, transformer_of
+    from unpadded import encode_unpadded, text_batches, token_batches, use_unpadded_attention
 
-    from baselines.retrieve.devices import DTYPES
+    from baselines.retrieve.devices import DTYPES, compile_transformers
     from baselines.retrieve.encoder import TextEncoder
 
     rows = SavedRows()
     dtype = "fp16" if setting.cuda else "fp32"
     rate = product_rate(setting, dtype)
     batch_tokens = setting.of(98_304, 512)
+    token_limit = 384
     for title, text_lengths in (
-        ("380 tokens", [378] * setting.of(4_096, 8)),  # 378 characters, [CLS] and [SEP]
-        ("lengths as in the collection", [min(length, 382) for length in random_lengths(setting.of(8_192, 16), 250)]),
+        ("380 tokens", [378] * setting.of(8_192, 8)),  # 378 characters, [CLS] and [SEP]
+        ("lengths as in the collection", [min(length, 382) for length in random_lengths(setting.of(16_384, 16), 250)]),
     ):
         with tempfile.TemporaryDirectory() as name:
             model = dual_encoder(Path(name), setting.of(12, 2), setting.of(768, 32))
         model = model.to(setting.device, DTYPES[dtype]).eval()
         texts = random_texts(text_lengths)
-        token_ids = model.tokenizer(texts, truncation=True, max_length=384)["input_ids"]
-        operations = forward_operations(model, [len(ids) for ids in token_ids])
+        token_ids = model.tokenizer(texts, truncation=True, max_length=token_limit)["input_ids"]
+        lengths = [len(ids) for ids in token_ids]
+        operations = forward_operations(model, lengths)
 
         def measure(way: str, function: Callable[[], Any], operations: float = operations, title: str = title) -> Any:
             """Add the speed of a function that encodes ``texts``, and return the function's vectors."""
@@ -199,16 +208,51 @@ def unpadded_encoding(setting: Setting) -> Rows:
 
         encoder = TextEncoder(model, "document", batch_tokens)
         padded = measure("encode", lambda encoder=encoder, texts=texts: encoder.encode(texts))
+        prepared_batches = []
+        for numbers in token_batches(lengths, batch_tokens):
+            prepared_batches.append([token_ids[number] for number in numbers])
+        batches = list(text_batches(texts, token_limit, batch_tokens))
+        attention = transformer_of(model).config._attn_implementation
         use_unpadded_attention(model)
-        vectors = measure(
-            "unpadded, tokens prepared",
-            lambda model=model, token_ids=token_ids: encode_unpadded(model, token_ids, batch_tokens),
-        )
+
+        def encode(model: Any = model, batches: Any = batches) -> Any:
+            return encode_unpadded(model, batches, token_limit)
+
+        measure("unpadded, tokens prepared", lambda encode=encode, prepared=prepared_batches: encode(batches=prepared))
+        vectors = measure("unpadded", encode)
         lowest = float(cosines(vectors.float().cpu().numpy(), np.asarray(padded, np.float32)).min())
         rows.append(check(f"unpadded vectors, {title}", lowest > 0.999, f"lowest cosine with `encode` {lowest:.6f}"))
+        compile_transformers(model)
+        vectors = measure("unpadded, compiled layers", encode)
+        lowest = float(cosines(vectors.float().cpu().numpy(), np.asarray(padded, np.float32)).min())
+        rows.append(check(f"compiled vectors, {title}", lowest > 0.999, f"lowest cosine with `encode` {lowest:.6f}"))
+        transformer_of(model).set_attn_implementation(attention)
+        measure("encode, compiled layers", lambda encoder=encoder, texts=texts: encoder.encode(texts))
         if setting.cuda:
             torch.cuda.empty_cache()
+    rows.append(linear_layers(setting, rate, dtype, batch_tokens))
     return rows
+
+
+def linear_layers(setting: Setting, rate: float, dtype: str, tokens: int) -> dict[str, Any]:
+    """Return a row with the rate of the linear layers of one BERT layer alone, as a share of the matrix rate."""
+    import torch
+
+    from baselines.retrieve.devices import DTYPES
+
+    width = setting.of(768, 32)
+    shapes = [(width, width)] * 4 + [(width, 4 * width), (4 * width, width)]
+    options: dict[str, Any] = {"device": setting.device, "dtype": DTYPES[dtype]}
+    layers = [torch.nn.Linear(*shape, **options) for shape in shapes]
+    inputs = [torch.randn(tokens, shape[0], **options) for shape in shapes]
+
+    def apply_layers() -> Any:
+        return [layer(values) for layer, values in zip(layers, inputs, strict=True)]
+
+    with torch.inference_mode():
+        seconds, _ = timed(apply_layers, setting.device, 5, 2)
+    operations = sum(2 * tokens * inner * outer for inner, outer in shapes)
+    return {"way": "the linear layers alone", "share of the matrix rate": round(operations / seconds / rate, 3)}
 
 
 def dual_rows(setting: Setting) -> list[dict[str, Any]]:
@@ -235,7 +279,16 @@ def dual_values(setting: Setting) -> list[str]:
 
 
 def training_profile(setting: Setting) -> Rows:
-    """Profile a step of official-de: seconds of each kind of kernel, and of waiting."""
+    """Profile a step of official-de, with and without compiled layers."""
+    rows = SavedRows()
+    for title, is_compiled in (("official-de", "false"), ("compiled layers", "true")):
+        for row in profile_step(setting, title, is_compiled):
+            rows.append(row)
+    return rows
+
+
+def profile_step(setting: Setting, title: str, is_compiled: str) -> Rows:
+    """Return the seconds of each kind of kernel, and of waiting, in the last step of a short training."""
     import torch
     from gpu_speed import Texts, random_bert
     from models import trainer_of
@@ -243,10 +296,11 @@ def training_profile(setting: Setting) -> Rows:
     from torch.profiler import ProfilerActivity, profile
     from transformers import TrainerCallback
 
+    from baselines.retrieve.devices import compile_transformers
     from baselines.train.recipe import read_recipe
     from baselines.train.training_rows import TrainingBatches
 
-    recipe = read_recipe("official-de", dual_values(setting))
+    recipe = read_recipe("official-de", [*dual_values(setting), f"train.compile={is_compiled}"])
     train = recipe.train
     activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA] if setting.cuda else [ProfilerActivity.CPU]
     profiler = profile(activities=activities)
@@ -272,6 +326,8 @@ def training_profile(setting: Setting) -> Rows:
     with tempfile.TemporaryDirectory() as name:
         start = random_bert(setting, Path(name) / "bert")
         trainer = trainer_of(recipe, data, batches, start, Path(name) / "states", setting.device)
+        if train.compile:
+            compile_transformers(trainer.model)
         trainer.add_callback(ProfileLastStep())
         trainer.train()
     step_seconds = times["end"] - times["start"]
@@ -282,14 +338,12 @@ def training_profile(setting: Setting) -> Rows:
             continue
         microseconds = event.self_device_time_total if setting.cuda else event.self_cpu_time_total
         seconds_by_kind[kind_of_kernel(event.key)] += microseconds / 1e6
-    rows = SavedRows()
+    seconds_by_kind["no kernel runs"] = step_seconds - sum(seconds_by_kind.values())
+    seconds_by_kind["whole step"] = step_seconds
+    rows: Rows = []
     for kind, seconds in seconds_by_kind.items():
-        rows.append({"step of official-de": kind, "s": round(seconds, 3), "share": round(seconds / step_seconds, 3)})
-    waiting = step_seconds - sum(seconds_by_kind.values())
-    rows.append(
-        {"step of official-de": "no kernel runs", "s": round(waiting, 3), "share": round(waiting / step_seconds, 3)}
-    )
-    rows.append({"step of official-de": "whole step", "s": round(step_seconds, 3), "share": 1.0})
+        share = round(seconds / step_seconds, 3)
+        rows.append({"training": title, "kind": kind, "s": round(seconds, 3), "share": share})
     return rows
 
 
@@ -303,7 +357,8 @@ def kind_of_kernel(kernel_name: str) -> str:
 
 
 def training_speed(setting: Setting) -> Rows:
-    """Measure official-de with more tokens at once."""
+    """Measure official-de and e5-small with more tokens at once, and with compiled layers."""
+    from gpu_common import passages_of
     from gpu_speed import Texts, product_rate, random_bert, train_speed
 
     from baselines.train.recipe import read_recipe
@@ -311,12 +366,30 @@ def training_speed(setting: Setting) -> Rows:
     rows = SavedRows()
     rate = product_rate(setting, "bf16" if setting.cuda else "fp32")
     data = Texts(dual_rows(setting))
+    passages = passages_of(setting, setting.of(2_048, 16))
+    real_rows = []
+    for number, passage in enumerate(passages):
+        real_rows.append({"query": passage[:16], "positive": passage, "negative_1": passages[-number - 1]})
+    e5_values = ["model.pooling=", "model.similarity=", f"model.start={setting.model}"]
+    e5_values += ["train.scale=50", f"train.batch={setting.of(512, 8)}"]
     with tempfile.TemporaryDirectory() as name:
         start = random_bert(setting, Path(name) / "bert")
-        for tokens in (256,) if setting.small else (65_536, 131_072, 262_144):
-            recipe = read_recipe("official-de", [*dual_values(setting), f"train.mini_batch_tokens={tokens}"])
-            title = f"official-de, {tokens:,} tokens at once"
-            rows.append({"training": title} | train_speed(setting, rate, recipe, data, start))
+        official = ("official-de", data, start, [])
+        small = ("e5-small", Texts(real_rows), setting.model, e5_values)
+        for (name_of_model, model_data, model_start, model_values), tokens, is_compiled in (
+            (official, 131_072, "true"),
+            (small, 131_072, "true"),
+            (official, 131_072, "false"),
+            (small, 131_072, "false"),
+            (official, 32_768, "true"),
+            (official, 32_768, "false"),
+        ):
+            values = [f"train.mini_batch_tokens={setting.of(tokens, 256)}", f"train.compile={is_compiled}"]
+            recipe_name = "de-bm25-neg" if model_values else "official-de"
+            recipe = read_recipe(recipe_name, [*dual_values(setting), *model_values, *values])
+            title = f"{name_of_model}, {tokens:,} tokens at once"
+            title += ", compiled layers" if is_compiled == "true" else ""
+            rows.append({"training": title} | train_speed(setting, rate, recipe, model_data, model_start))
     return rows
 
 
@@ -364,9 +437,9 @@ STEPS: list[Step] = [
     (heads_in_fp32, 40),
     (device_scores, 60),
     (official_ce, 90),
-    (unpadded_encoding, 70),
-    (training_profile, 60),
-    (training_speed, 100),
+    (unpadded_encoding, 120),
+    (training_profile, 70),
+    (training_speed, 140),
     (tables, 600),
 ]
 
@@ -427,6 +500,8 @@ def main(words: list[str] | None = None) -> int:
     # Without these variables, libraries would import JAX and TensorFlow if installed.
     os.environ["USE_JAX"] = "0"
     os.environ["USE_TF"] = "0"
+    if args.small:
+        os.environ["TORCH_COMPILE_DISABLE"] = "1"  # compilation takes minutes on a CPU
     gpu.install_wheels(args.pack)
     import gpu_checks  # noqa: F401 (imported once, before the steps fork)
     import gpu_speed  # noqa: F401
@@ -441,7 +516,7 @@ def main(words: list[str] | None = None) -> int:
                 raise SystemExit(f"--small: {error}; see {out / 'make_tiny.log'}")
             write_json(out / "input.json", {"small": True})
     else:
-        setting = replace(gpu.unpack(args.pack), device=args.device)
+        setting = replace(gpu.unpack(args.pack), device=args.device, settings=_SETTINGS)
     return bool(run_remaining(setting, out, args.limit, args.small))
 
 

@@ -77,12 +77,17 @@ def unpack_runs(archive: Path, runs: Path) -> None:
     new_folder = runs.with_name("new")
     with tarfile.open(archive) as tar:
         tar.extractall(new_folder, filter="data")
+    new_checksums: dict[str, str] = {}  # by the checksum before
     for path in new_folder.glob("*.gz"):
         path.write_bytes(gzip.compress(path.read_bytes(), 1, mtime=0))
-        step_record = record_path(path)
-        content = json.loads(step_record.read_text(encoding="utf-8"))
-        content["files"][path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
-        step_record.write_text(json.dumps(content), encoding="utf-8")
+        content = json.loads(record_path(path).read_text(encoding="utf-8"))
+        new_checksums[content["files"][path.name]] = hashlib.sha256(path.read_bytes()).hexdigest()
+    # A record has the checksums of the step's outputs and of its inputs.
+    for step_record in new_folder.glob(".*.json"):
+        text = step_record.read_text(encoding="utf-8")
+        for earlier_checksum, checksum in new_checksums.items():
+            text = text.replace(earlier_checksum, checksum)
+        step_record.write_text(text, encoding="utf-8")
     new_folder.rename(runs)  # last, so that an interrupted unpacking begins again
 
 

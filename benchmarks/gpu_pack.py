@@ -38,7 +38,16 @@ SETTINGS = ROOT / "baselines" / "settings" / "e5-gpu.toml"
 TABLES = [4, 5, 7, 8]
 CROSSLINGUAL, CROSSLINGUAL_RUNS = Path("build/gpu-pack/crosslingual"), Path("build/gpu/crosslingual-runs")
 JOINED = ("train", "dev", "test")  # these configs repeat the texts of corpus and queries
-WHEELS = ("datasets", "dill", "multiprocess", "msgspec", "sentence-transformers", "ir-measures", "pytrec-eval-terrier")
+# Requirements of the project that a CUDA image with PyTorch usually has, by their names on PyPI.
+IN_THE_IMAGE = (
+    *("accelerate", "cloudpickle", "filelock", "huggingface-hub", "jinja2", "matplotlib", "numba", "numpy", "pyarrow"),
+    *("pyyaml", "scikit-learn", "scipy", "statsmodels", "torch", "tqdm", "transformers"),
+)
+# Packages that such an image lacks.
+WHEELS = (
+    *("datasets", "dill", "multiprocess", "msgspec", "sentence-transformers", "ir-measures", "pytrec-eval-terrier"),
+    *("cyclopts", "docstring-parser", "rich-rst", "loky", "platformdirs"),
+)
 LIMIT = 64  # MiB
 
 
@@ -104,7 +113,7 @@ def archive_runs(runs: Path, archive: Path) -> None:
 
     They keep their names, and ``unpack_runs`` of gpu.py compresses them again.
     """
-    with tarfile.open(archive, "w:xz", preset=3) as tar:
+    with tarfile.open(archive, "w:xz", preset=6) as tar:
         for path in sorted(runs.iterdir()):
             content = path.read_bytes()
             if path.suffix == ".gz":

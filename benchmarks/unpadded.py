@@ -9,11 +9,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from models import transformer_of
 from transformers import AttentionInterface
 
+from builders.core.jobs import in_threads
+
 _NAME = "unpadded"
+_BATCHES_AHEAD = 4  # batches that a thread prepares ahead of the model
 
 
 @dataclass
@@ -23,10 +27,13 @@ class TextBounds:
     Attributes:
         starts: position of each text's first token, and the number of tokens, 32-bit, on the model's device.
         lengths: number of tokens of each text.
+        limit: number of tokens of the longest text that the model reads. The same in all batches, so that a compiled
+            model is not compiled again.
     """
 
     starts: torch.Tensor
     lengths: list[int]
+    limit: int
 
 
 _bounds: list[TextBounds] = []  # one entry while a batch is computed
@@ -40,20 +47,24 @@ def _attend(
     Returns the outputs, shape (1, tokens, heads, width of a head), and None in place of the attention's weights. The
     bounds of the texts replace ``mask``.
     """
-    bounds = _bounds[0]
     if query.is_cuda:
-        from torch.nn.attention.varlen import varlen_attn
-
-        # Shape (tokens, heads, width of a head).
-        rows = [tensor[0].transpose(0, 1).contiguous() for tensor in (query, key, value)]
-        longest = max(bounds.lengths)
-        return varlen_attn(*rows, bounds.starts, bounds.starts, longest, longest)[None], None
+        return _attend_on_gpu(query, key, value), None
     outputs = []
     for text_query, text_key, text_value in zip(
-        *(tensor.split(bounds.lengths, dim=2) for tensor in (query, key, value)), strict=True
+        *(tensor.split(_bounds[0].lengths, dim=2) for tensor in (query, key, value)), strict=True
     ):
         outputs.append(torch.nn.functional.scaled_dot_product_attention(text_query, text_key, text_value))
     return torch.cat(outputs, dim=2).transpose(1, 2), None
+
+
+@torch.compiler.disable  # the kernel is complete, and the bounds would be constants of the compiled model
+def _attend_on_gpu(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    from torch.nn.attention.varlen import varlen_attn
+
+    bounds = _bounds[0]
+    # Shape (tokens, heads, width of a head). Nothing is copied, because a layer's outputs have this shape.
+    rows = [tensor[0].transpose(0, 1) for tensor in (query, key, value)]
+    return varlen_attn(*rows, bounds.starts, bounds.starts, bounds.limit, bounds.limit)[None]
 
 
 def use_unpadded_attention(model: Any) -> None:
@@ -79,25 +90,41 @@ def token_batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[in
         yield numbers
 
 
-def encode_unpadded(model: Any, token_ids: Sequence[Sequence[int]], batch_tokens: int) -> torch.Tensor:
+def text_batches(texts: Sequence[str], limit: int, batch_tokens: int) -> Iterator[Sequence[str]]:
+    """Yield batches of neighbouring texts with about ``batch_tokens`` tokens, by one token per character."""
+    lengths = [min(limit, len(text)) for text in texts]
+    for numbers in token_batches(lengths, batch_tokens):
+        yield texts[numbers[0] : numbers[-1] + 1]
+
+
+def encode_unpadded(model: Any, batches: Sequence[Any], limit: int) -> torch.Tensor:
     """Return the vectors of the texts' first tokens, shape (texts, width), in the texts' order.
 
-    ``model`` has passed :func:`use_unpadded_attention`, and ``token_ids`` has the tokens of each text.
+    ``model`` has passed :func:`use_unpadded_attention`. ``batches`` has the texts of each batch, or their tokens.
+    ``limit`` is the number of tokens that the model reads of a text.
     """
     transformer = transformer_of(model)
     device = transformer.device
+
+    def prepare(batch: Any) -> tuple[list[int], list[torch.Tensor]]:
+        """Return the lengths of the texts in tokens, and the tensors: tokens, positions, and starts."""
+        if isinstance(batch[0], str):
+            options = {"return_attention_mask": False, "return_token_type_ids": False}
+            batch = model.tokenizer(list(batch), truncation=True, max_length=limit, **options)["input_ids"]
+        lengths = [len(ids) for ids in batch]
+        starts = np.concatenate([[0], np.cumsum(lengths)])
+        positions = np.arange(starts[-1]) - np.repeat(starts[:-1], lengths)
+        arrays = [np.concatenate(batch)[None], positions[None], starts.astype(np.int32)]
+        tensors = [torch.from_numpy(array) for array in arrays]
+        # A GPU copies pinned memory while it computes the batch before.
+        return lengths, [tensor.pin_memory() for tensor in tensors] if device.type == "cuda" else tensors
+
     vectors = []
     with torch.inference_mode():
-        for numbers in token_batches([len(ids) for ids in token_ids], batch_tokens):
-            lengths = [len(token_ids[number]) for number in numbers]
-            flat_ids = torch.tensor([token for number in numbers for token in token_ids[number]])
-            positions = torch.cat([torch.arange(length) for length in lengths])
-            ends = torch.tensor(lengths).cumsum(0)
-            starts = torch.cat([torch.zeros(1, dtype=torch.int64), ends]).to(torch.int32).to(device)
-            _bounds[:] = [TextBounds(starts, lengths)]
-            hidden = transformer(
-                input_ids=flat_ids[None].to(device), position_ids=positions[None].to(device)
-            ).last_hidden_state
+        for lengths, tensors in in_threads(prepare, batches, threads=1, ahead=_BATCHES_AHEAD):
+            token_ids, positions, starts = [tensor.to(device, non_blocking=True) for tensor in tensors]
+            _bounds[:] = [TextBounds(starts, lengths, limit)]
+            hidden = transformer(input_ids=token_ids, position_ids=positions).last_hidden_state
             vectors.append(hidden[0, starts[:-1].long()])
     _bounds.clear()
     return torch.cat(vectors)

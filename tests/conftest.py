@@ -247,6 +247,21 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.write_line(line)
 
 
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Repeat the failures as the last lines of the output.
+
+    The summary of pytest comes earlier, and the end of a long log shows what ending processes print after it.
+    """
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None or hasattr(config, "workerinput"):  # a worker's failures are reported by the first process
+        return
+    for outcome in ("failed", "error"):
+        for report in reporter.stats.get(outcome, ()):
+            crash = getattr(report.longrepr, "reprcrash", None)
+            message = " ".join((crash.message if crash else str(report.longrepr)).split())
+            print(f"{outcome}: {report.nodeid}: {message[:500]}", flush=True)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _processes() -> None:
     """Let multiprocessing create its socket folder now, because a test's own TMPDIR is removed after the test."""

@@ -155,6 +155,8 @@ class Hub(Loopback):
         variables["HF_ENDPOINT"] = self.url
         variables["HF_HOME"] = str(home)
         variables["HF_HUB_DISABLE_XET"] = "1"
+        # A machine whose cores are all busy may answer after the default of ten seconds.
+        variables["HF_HUB_ETAG_TIMEOUT"] = variables["HF_HUB_DOWNLOAD_TIMEOUT"] = "120"
         variables["HF_HUB_DISABLE_TELEMETRY"] = "1"
         variables["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
         variables.pop("SSL_CERT_FILE", None)  # it would take precedence over the folder

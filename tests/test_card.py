@@ -1,18 +1,28 @@
-"""benchmarks/card.py without a GPU: whole, and resumed after a kill. Unpadded encoding; counts of other benchmarks."""
+"""benchmarks/card.py and its pack without a GPU: whole, resumed after a kill. Unpadded encoding, compiled layers."""
 
+import functools
+import gzip
+import hashlib
 import importlib
+import importlib.metadata
+import itertools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from commands import ROOT
+
+from baselines.retrieve.devices import compile_transformers
 
 STEPS = [
     "heads_in_fp32",
@@ -22,6 +32,19 @@ STEPS = [
     "training_profile",
     "training_speed",
     "tables",
+]
+# Modules that the verbs of these steps import late.
+STEP_MODULES = [
+    "baselines.reproduce.reproduce_tables",
+    "baselines.reproduce.run_tables",
+    "baselines.train.mine",
+    "baselines.train.train",
+    "baselines.train.training",
+    "baselines.retrieve.encode",
+    "baselines.retrieve.rerank",
+    "baselines.retrieve.search_vectors",
+    "baselines.measure.evaluate",
+    "builders.core.parser",
 ]
 
 
@@ -80,12 +103,85 @@ def test_batches_have_at_most_the_tokens_and_keep_the_order(benchmark_module: An
 def test_unpadded_vectors_are_those_of_padded_batches(tmp_path: Path, benchmark_module: Any, batch_tokens: int) -> None:
     models, unpadded = benchmark_module("models"), benchmark_module("unpadded")
     model = models.dual_encoder(tmp_path / "bert", layers=2, width=64).eval()
-    texts = models.random_texts([3, 60, 1, 17, 380, 9])
+    texts = models.random_texts([3, 60, 1, 17, 400, 9])
     padded = model.encode_document(texts)
     token_ids = model.tokenizer(texts, truncation=True, max_length=384)["input_ids"]
+    token_lists = []
+    for numbers in unpadded.token_batches([len(ids) for ids in token_ids], batch_tokens):
+        token_lists.append([token_ids[number] for number in numbers])
     unpadded.use_unpadded_attention(model)
-    vectors = unpadded.encode_unpadded(model, token_ids, batch_tokens).numpy()
-    np.testing.assert_allclose(vectors, padded, atol=1e-5)
+    for batches in (token_lists, list(unpadded.text_batches(texts, 384, batch_tokens))):
+        vectors = unpadded.encode_unpadded(model, batches, 384).numpy()
+        np.testing.assert_allclose(vectors, padded, atol=1e-5)
+
+
+def test_layers_are_compiled_once_for_all(
+    tmp_path: Path, benchmark_module: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = benchmark_module("models")
+    model = models.dual_encoder(tmp_path / "bert", layers=4, width=64).eval()
+    texts = models.random_texts([3, 60, 17, 9])
+    weight_names = list(model.state_dict())
+    vectors = model.encode_document(texts)
+    # Without a compiler: PyTorch records the operations of the layers, and runs them as they are.
+    compile_module = torch.nn.Module.compile
+    eager = functools.partialmethod(compile_module, backend="eager")
+    monkeypatch.setattr(torch.nn.Module, "compile", eager)
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    compile_transformers(model)
+    for batch_size in (4, 2, 3):
+        np.testing.assert_allclose(model.encode_document(texts, batch_size=batch_size), vectors, atol=1e-5)
+    assert list(model.state_dict()) == weight_names
+    # One recording with an attention mask, and perhaps one without.
+    assert 1 <= torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 2
+
+
+def test_the_pack_has_every_package_that_an_image_lacks(benchmark_module: Any) -> None:
+    pack = benchmark_module("gpu_pack")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    requirements = itertools.chain(project["dependencies"], *project["optional-dependencies"].values())
+    lacking_packages = {re.match(r"[\w-]+", requirement)[0] for requirement in requirements}
+    lacking_packages -= {"dureader-retrieval", *pack.IN_THE_IMAGE, *pack.WHEELS}
+    lacking_modules = []
+    for module_name, packages in importlib.metadata.packages_distributions().items():
+        if lacking_packages.intersection(packages):
+            lacking_modules.append(module_name)
+    assert "duckdb" in lacking_modules
+    program = (
+        "import importlib, sys\n"
+        f"sys.modules.update(dict.fromkeys({lacking_modules}))\n"  # their imports fail
+        "sys.path.insert(0, 'benchmarks')\n"
+        "import card, gpu_checks, gpu_speed\n"
+        f"for name in {STEP_MODULES}: importlib.import_module(name)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_unpacked_steps_are_still_finished(tmp_path: Path, benchmark_module: Any) -> None:
+    """A step's record has the checksums of its outputs and inputs, which are compressed again."""
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    checksums = {}
+    for name, inputs in (("bm25.run.gz", {}), ("negatives.jsonl.gz", {"run": {"": "bm25.run.gz"}})):
+        (runs / name).write_bytes(gzip.compress(name.encode() * 9, 9))
+        checksums[name] = hashlib.sha256((runs / name).read_bytes()).hexdigest()
+        input_checksums = {key: {"": checksums[parts[""]]} for key, parts in inputs.items()}
+        step_record = {"files": {name: checksums[name]}, "inputs": input_checksums}
+        (runs / f".{name}.made.json").write_text(json.dumps(step_record), encoding="utf-8")
+    benchmark_module("gpu_pack").archive_runs(runs, tmp_path / "runs.tar.xz")
+    unpacked = tmp_path / "unpacked"
+    benchmark_module("gpu").unpack_runs(tmp_path / "runs.tar.xz", unpacked)
+    new_checksums = {}
+    for name in checksums:
+        content = (unpacked / name).read_bytes()
+        assert gzip.decompress(content) == name.encode() * 9
+        new_checksums[name] = hashlib.sha256(content).hexdigest()
+        step_record = json.loads((unpacked / f".{name}.made.json").read_text(encoding="utf-8"))
+        assert step_record["files"] == {name: new_checksums[name]}
+    assert new_checksums != checksums
+    assert step_record["inputs"] == {"run": {"": new_checksums["bm25.run.gz"]}}
 
 
 @pytest.mark.parametrize(

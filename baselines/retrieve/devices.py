@@ -169,13 +169,14 @@ def _run_on_device(function: Callable[[Task, str], Result], only_device: str, ta
 
 
 def compile_transformers(model: nn.Module) -> None:
-    """Compile the transformers of a model in place, for batches of any shape. The names of weights do not change.
+    """Compile the layers of a model's transformers in place, for batches of any shape. The names of weights stay.
 
-    The first batches take about a minute longer, so compilation pays only for long work on a GPU.
+    The layers of a transformer have the same code, so PyTorch compiles it once, and not once per layer. The first
+    batches take about a minute longer, so compilation pays only for long work on a GPU.
     """
-    if isinstance(model, PreTrainedModel):
-        # model.compile() would have no effect, because sentence-transformers calls forward itself.
-        model.forward = torch.compile(model.forward, dynamic=True)  # type: ignore[method-assign]
+    if isinstance(model, nn.ModuleList):
+        for layer in model:
+            layer.compile(dynamic=True)
         return
     for module in model.children():
         compile_transformers(module)

@@ -11,8 +11,7 @@ from typing import Any
 from builders.core.errors import InputError, log
 from builders.core.hub import COMMIT, OTHER_HUB, clear_errors, commit_in
 
-_ANSWER_SECONDS = 5.0  # timeout of the answer
-_REQUEST_SECONDS = 8.0  # timeout of the whole request with DNS and TLS
+_ANSWER_SECONDS = 8.0  # time limit of a question to the hub, with DNS and TLS
 # Beginning of the name of a model's folder in the cache of huggingface_hub.
 _REPOSITORY = "models--"
 _USUAL_FILES = ("config.json", "modules.json")  # every model has at least one of these files
@@ -87,7 +86,7 @@ def model_commit(model_name: str, revision: str, other_advice: str) -> str | Non
     except (InputError, TimeoutError) as error:
         reason = str(error)
         if not reason:  # a timeout has no message
-            reason = f"{constants.ENDPOINT} cannot be reached (no answer in {_REQUEST_SECONDS:.0f} s){OTHER_HUB}"
+            reason = f"{constants.ENDPOINT} cannot be reached (no answer in {_time_limit():.0f} s){OTHER_HUB}"
         problem = f"the model {model_name} would come from the hub: {reason}; {other_advice}"
         if cached is None:
             raise InputError(problem) from error
@@ -123,7 +122,7 @@ def hub_commit(model_name: str, revision: str) -> str:
 
     def request_commit() -> str:
         with clear_errors(model_name, api.endpoint, "model", "download"):
-            info = api.model_info(model_name, revision=revision or None, timeout=_ANSWER_SECONDS)
+            info = api.model_info(model_name, revision=revision or None, timeout=_time_limit())
             commit = commit_in(info, model_name)
             repository_files = {sibling.rfilename for sibling in info.siblings or []}
             usual_files = [file_name for file_name in _USUAL_FILES if file_name in repository_files]
@@ -141,4 +140,16 @@ def hub_commit(model_name: str, revision: str) -> str:
 
     # In a thread, because DNS look-ups have no timeout.
     threading.Thread(target=set_answer, daemon=True).start()
-    return answer.result(timeout=_REQUEST_SECONDS)
+    return answer.result(timeout=_time_limit())
+
+
+def _time_limit() -> float:
+    """Return the time limit of a question to the hub in seconds: 8, or the value of HF_HUB_ETAG_TIMEOUT.
+
+    With this variable, huggingface_hub limits its own questions.
+    """
+    from huggingface_hub import constants
+
+    if "HF_HUB_ETAG_TIMEOUT" in os.environ:
+        return float(constants.HF_HUB_ETAG_TIMEOUT)
+    return _ANSWER_SECONDS

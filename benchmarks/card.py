@@ -40,7 +40,6 @@ _LIMIT = 720  # seconds of all calls together
 _REPORT_SECONDS = 5  # for the results after the last step
 _TABLES = (5, 7, 8)  # Table 9 needs another release
 _FIRST_ROW = "ce-bm25-neg-on-bm25"
-_SETTINGS = Path("baselines/settings/e5-card.toml")
 _CATEGORIES = {
     "optimizer": ("adam", "foreach", "multi_tensor"),
     "attention": ("attention", "flash", "fmha", "softmax"),
@@ -397,10 +396,11 @@ def tables(setting: Setting) -> Rows:
     """Train and evaluate the rows of Tables 5, 7, 8 and 9, in this order, until the time limit. Resumes.
 
     The first row is the cross-encoder on BM25's passages, which needs one training. Table 9 has a release of its own
-    (``gpu_pack.py --crosslingual``).
+    (``gpu_pack.py --crosslingual``). All trainings have one epoch.
     """
     reports_folder = setting.work / "card-reports"
     reports_folder.mkdir(parents=True, exist_ok=True)
+    setting = replace(setting, settings=write_short_settings(setting.settings, setting.work / "card.toml"))
     deadline = time.monotonic() + setting.seconds - _REPORT_SECONDS
 
     # A setting of its own for each report, because Table 9 has another release.
@@ -431,6 +431,15 @@ def tables(setting: Setting) -> Rows:
     if not is_finished:
         raise RuntimeError("the time is over; call the script again")
     return rows
+
+
+def write_short_settings(settings_path: Path, short_path: Path) -> Path:
+    """Write settings of `reproduce` again, with trainings of one epoch. Return ``short_path``."""
+    lines = settings_path.read_text(encoding="utf-8").splitlines()
+    lines = [line for line in lines if not line.startswith("train.epochs")]
+    lines.insert(lines.index('["*"]') + 1, "train.epochs = 1")
+    short_path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return short_path
 
 
 STEPS: list[Step] = [
@@ -516,7 +525,7 @@ def main(words: list[str] | None = None) -> int:
                 raise SystemExit(f"--small: {error}; see {out / 'make_tiny.log'}")
             write_json(out / "input.json", {"small": True})
     else:
-        setting = replace(gpu.unpack(args.pack), device=args.device, settings=_SETTINGS)
+        setting = replace(gpu.unpack(args.pack), device=args.device)
     return bool(run_remaining(setting, out, args.limit, args.small))
 
 

@@ -22,6 +22,7 @@ import pytest
 import torch
 from commands import ROOT
 
+from baselines.reproduce.step_settings import read_settings
 from baselines.retrieve.devices import compile_transformers
 
 STEPS = [
@@ -157,6 +158,16 @@ def test_the_pack_has_every_package_that_an_image_lacks(benchmark_module: Any) -
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_short_settings_have_one_epoch_for_every_training(tmp_path: Path, benchmark_module: Any) -> None:
+    settings_path = ROOT / "baselines" / "settings" / "e5-gpu.toml"
+    short_path = benchmark_module("card").write_short_settings(settings_path, tmp_path / "short.toml")
+    settings, short_settings = read_settings(settings_path), read_settings(short_path)
+    for recipe in ("de-bm25-neg", "ce-de-neg", "mbert-supervised"):
+        changes = set(short_settings.of_recipe(recipe))
+        assert "train.epochs=1" in changes
+        assert changes - {"train.epochs=1"} == set(settings.of_recipe(recipe)) - {"train.epochs=5"}
 
 
 def test_unpacked_steps_are_still_finished(tmp_path: Path, benchmark_module: Any) -> None:

@@ -135,7 +135,7 @@ def _measured_rows(release: Release, part_name: str, scores_path: Path) -> Itera
             problem = f"{run.run} was measured on {run.queries:,} queries; {part_name} has {query_count:,}"
             raise InputError(problem, path=scores_path)
         percentages = [100 * value for value in msgspec.structs.astuple(run.official)]
-        yield as_text(Path(run.run).name), part_name, percentages, "measured on this release"
+        yield as_text(Path(run.run).name), part_name, percentages, f"measured on {run.queries:,} questions"
 
 
 def eval_yaml(configs: Configs, is_reading: bool, framework: str = "") -> str:

@@ -23,9 +23,9 @@ from baselines.retrieve.any_model import run_model
 from baselines.retrieve.rerank import rerank_run
 from builders.core.checked_calls import with_options_of
 from builders.core.errors import InputError, UsageError, missing_library
-from builders.core.files import check_file
 from builders.core.hub import clear_errors
 from builders.core.options import AtLeastOne, OneOf, check_value, read_option
+from builders.core.paths import check_file
 from builders.core.results import Report
 from builders.core.verbs import verb_spec
 from builders.store import reader, runs

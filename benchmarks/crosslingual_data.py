@@ -18,7 +18,8 @@ from typing import Any
 
 from common import parser_of
 
-from builders.core.files import atomic_text, read_utf8, write_text
+from builders.core.read_files import read_utf8
+from builders.core.write_files import atomic_text, write_text
 
 
 def main() -> None:

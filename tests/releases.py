@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from builders.core.cache import FileEntry
-from builders.core.files import sha256_of
+from builders.core.read_files import sha256_of
 from builders.store import layout
 from builders.store.card import card_markdown
 from builders.store.draft import SplitWriter, draft_release

@@ -27,7 +27,6 @@ import builders
 from baselines.retrieve.model_files import model_hashes
 from builders.core.cache import cached_sha256
 from builders.core.errors import InputError
-from builders.core.files import hold_lock
 from builders.core.finished_outputs import (
     UNKNOWN,
     NotFinished,
@@ -41,6 +40,7 @@ from builders.core.finished_outputs import (
     record_finished,
     record_path,
 )
+from builders.core.locks import hold_lock
 from builders.core.verbs import verb_spec
 from builders.store.runs import Run, read_run, write_run
 

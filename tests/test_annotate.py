@@ -22,8 +22,8 @@ from builders.annotate.rounds import QualityRule, open_round
 from builders.annotate.tasks import Task, read_sheet, write_sheet
 from builders.annotate.verdicts import judge_package
 from builders.core.errors import InputError
-from builders.core.files import hold_lock
 from builders.core.highlight import common_terms, mark_terms
+from builders.core.locks import hold_lock
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from baselines.bm25.engine_numba import write_index as write_postings
 from baselines.bm25.tokens import STOP_WORDS, Analyzer
 from baselines.bm25.tokens import WORDS as BY_WORDS
 from baselines.bm25.tune import climb_by_coordinate
-from builders.core.files import sha256_of
+from builders.core.read_files import sha256_of
 from builders.core.words import segmenter_version
 from builders.store.reader import open_release
 from builders.store.runs import read_run

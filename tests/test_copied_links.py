@@ -8,7 +8,7 @@ from commands import SAMPLE, error_of, run
 from releases import make_release
 
 from builders.core.errors import InputError
-from builders.core.files import expect_inside
+from builders.core.paths import expect_inside
 
 
 def replace_by_link(file: Path, outside: Path) -> None:

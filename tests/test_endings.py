@@ -21,11 +21,11 @@ from hub_server import Hub
 from builders.core import jobs
 from builders.core.command import run_verb
 from builders.core.exit_codes import exit_code
-from builders.core.files import new_file
 from builders.core.folders import work_beside
 from builders.core.limits import DiskFull, convert_full_disk
 from builders.core.progress import show_progress
 from builders.core.verbs import verb
+from builders.core.write_files import new_file
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from baselines.reproduce.extrapolation_table import gap_interval
 from builders.add.extrapolation_sets import draw_restrain_sets
 from builders.add.vectors import common_length, find_clusters, fixed_point, read_directions
 from builders.core.errors import InputError
-from builders.core.files import sha256_of
+from builders.core.read_files import sha256_of
 from builders.store.reader import Release, open_release
 
 TRAIN_COUNT = 60

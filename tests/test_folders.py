@@ -20,9 +20,10 @@ from baselines.core.passages import PassageCache
 from builders.core import cache as verified
 from builders.core.cache import cache_folder, fault_once
 from builders.core.errors import InputError, Unfinished
-from builders.core.files import new_file, temporary_folder, write_text
 from builders.core.folders import build_once, check_output, key_of, new_directory, replace_directory, work_beside
 from builders.core.jobs import compiled
+from builders.core.locks import temporary_folder
+from builders.core.write_files import new_file, write_text
 
 
 def test_a_file_appears_whole_or_the_earlier_one_stays(tmp_path: Path) -> None:
@@ -299,7 +300,8 @@ def test_a_pipe_is_written_to_and_stays(tmp_path: Path) -> None:
 WRITE_TO_STDOUT = """
 import sys
 from pathlib import Path
-from builders.core.files import check_file, write_text
+from builders.core.paths import check_file
+from builders.core.write_files import write_text
 
 check_file(Path(sys.argv[1]))
 print("first")

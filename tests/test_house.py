@@ -186,7 +186,7 @@ def test_json_of_others_is_decoded_in_one_place() -> None:
 
 
 def test_every_rule_stands_where_contributing_says() -> None:
-    """Each row of the table names functions, classes or constants: `builders/core/files.py`: `new_file`, `FOLDER`."""
+    """Each row of the table names functions, classes or constants: `builders/core/paths.py`: `kind_of`, `real_path`."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     section = text.split("## The rules", 1)[1].split("##", 1)[0]
     rows = [line for line in section.splitlines() if line.startswith("|")][2:]  # without the two lines of the heading

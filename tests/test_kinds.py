@@ -26,7 +26,7 @@ from baselines.retrieve.search_engines import FaissEngine, SearchEngine
 from baselines.retrieve.torch_engine import TorchEngine, fast_topk
 from baselines.retrieve.vector_index import open_retriever
 from builders.core.errors import InputError
-from builders.core.files import sha256_of
+from builders.core.read_files import sha256_of
 from builders.store.reader import Release, open_release
 
 WORK = Work(("cpu",), "fp32")

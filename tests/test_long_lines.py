@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from builders.core.errors import InputError
-from builders.core.files import LONGEST_LINE, first_character, raw_lines, read_whole
+from builders.core.read_files import LONGEST_LINE, first_character, raw_lines, read_whole
 from builders.core.typed import json_lines
 from builders.sources.lines import read_blocks
 from builders.sources.source_files import find_files
@@ -76,7 +76,7 @@ def test_json_in_one_line_is_no_line_that_is_too_long(tmp_path: Path) -> None:
 
 
 def test_a_whole_file_has_a_largest_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("builders.core.files.LARGEST_WHOLE", 1 << 20)
+    monkeypatch.setattr("builders.core.read_files.LARGEST_WHOLE", 1 << 20)
     path = tmp_path / "predictions.json.gz"
     write_long_line(path, "", 1 << 20)
     assert len(read_whole(path)) == 1 << 20

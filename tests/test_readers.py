@@ -23,7 +23,8 @@ from builders.add.squad_files import read_squad
 from builders.check.release_report import run_check
 from builders.core.database import open_database
 from builders.core.errors import InputError
-from builders.core.files import plain_folder, read_toml
+from builders.core.locks import plain_folder
+from builders.core.read_files import read_toml
 from builders.export.export_formats import export_set
 from builders.official.copies import build_copy
 from builders.similar.pairs import Names

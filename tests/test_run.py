@@ -22,7 +22,7 @@ from baselines.retrieve import encoder
 from baselines.retrieve.families import WITH
 from baselines.retrieve.family_table import family_of, read_families
 from baselines.retrieve.model_files import shown_name
-from builders.core.files import sha256_of
+from builders.core.read_files import sha256_of
 from builders.store.runs import read_run
 
 pytestmark = pytest.mark.usefixtures("own_cache")

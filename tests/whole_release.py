@@ -10,7 +10,7 @@ import pyarrow as pa
 from releases import md5, tables
 
 from builders.check.release_report import run_check
-from builders.core.files import write_text
+from builders.core.write_files import write_text
 from builders.store.draft import draft_release
 from builders.store.layout import schema_of
 from builders.store.manifest import Build, write_manifest

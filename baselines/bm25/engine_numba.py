@@ -57,8 +57,8 @@ from baselines.bm25.tokens import K1, WORDS, Analyzer, B
 from baselines.core.passages import MappedStrings, write_strings
 from builders.core.cache import writable_cache
 from builders.core.errors import InputError, log
-from builders.core.files import temporary_folder
 from builders.core.jobs import compiled, in_threads
+from builders.core.locks import temporary_folder
 from builders.store.runs import RunColumns
 
 VERSION = "numba 3"  # increase the number when the file format changes

@@ -120,9 +120,9 @@ def search_bm25(
     from baselines.core.run_costs import collect_costs, report_texts
     from baselines.core.run_manifest import describe_run, describe_search, manifest_path, run_outputs, write_manifest
     from baselines.measure.qrels import expect_main, read_queries
-    from builders.core.files import check_outputs
     from builders.core.finished_outputs import VerbCall, find_finished, is_kept, option_values, record_finished
     from builders.core.limits import usable_cores
+    from builders.core.paths import check_outputs
     from builders.store.layout import SETS
     from builders.store.own_queries import open_queries
     from builders.store.reader import open_release

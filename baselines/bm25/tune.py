@@ -17,7 +17,7 @@ from baselines.bm25.tokens import K1, B
 from baselines.measure.measures import MRR_DEPTH, official_figures
 from baselines.measure.qrels import Qrels, read_queries, release_qrels
 from builders.core.errors import InputError, log
-from builders.core.files import write_text
+from builders.core.write_files import write_text
 from builders.store.layout import SETS
 from builders.store.reader import Release
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from builders.core.errors import InputError, log
-from builders.core.files import convert_read_errors, read_utf8, rereadable_path
+from builders.core.read_files import convert_read_errors, read_utf8, rereadable_path
 from builders.core.words import cut_as_jieba
 
 _LARGEST_FREQUENCY = 10**9  # the whole dictionary of jieba has 60 million

@@ -18,9 +18,10 @@ from msgspec import UNSET, Struct, UnsetType, field
 
 from builders.core.cache import wrong_sha256
 from builders.core.errors import InputError
-from builders.core.files import sha256_of, write_text
+from builders.core.read_files import sha256_of
 from builders.core.results import Report
 from builders.core.typed import Sha256, problem_of, read_json, read_object
+from builders.core.write_files import write_text
 
 RECIPE = "recipe.json"
 TRAINING = "training.json"

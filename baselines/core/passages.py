@@ -25,10 +25,11 @@ import pyarrow.compute as pc
 
 from builders.core.cache import FileEntry, cache_folder, describe_file, writable_cache, wrong_file
 from builders.core.errors import InputError, log
-from builders.core.files import check_place, write_bytes
 from builders.core.folders import build_once, key_of
+from builders.core.paths import check_place
 from builders.core.progress import show_progress
 from builders.core.typed import read_json
+from builders.core.write_files import write_bytes
 from builders.store.reader import Release
 
 _CORPUS = "corpus"

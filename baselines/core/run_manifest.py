@@ -6,9 +6,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from builders.core.files import kind_of, sha256_of, write_text
 from builders.core.folders import key_of
+from builders.core.paths import kind_of
+from builders.core.read_files import sha256_of
 from builders.core.version import VERSION
+from builders.core.write_files import write_text
 from builders.store.layout import SETS
 from builders.store.own_queries import OwnQueries
 from builders.store.reader import Release
@@ -88,7 +90,7 @@ def manifest_path(out: Path) -> Path:
 
 
 def run_outputs(out: Path | None) -> dict[str, Path | None]:
-    """Return the files that a verb writes for a run, by option, for :func:`.files.check_outputs`."""
+    """Return the files that a verb writes for a run, by option, for :func:`.paths.check_outputs`."""
     if out is None or kind_of(out) == "stream":
         return {"--out": out}
     return {"--out": out, "the manifest of --out": manifest_path(out)}

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from baselines.core.checkpoint import CARD, LOSSES, Checkpoint, open_checkpoint, write_hashes, write_needs
 from baselines.measure.measures import PAPER
-from builders.core.files import write_text
 from builders.core.tables import as_code, as_text, format_percent
+from builders.core.write_files import write_text
 
 _TEMPLATE = Path(__file__).with_name("model_card.md")
 

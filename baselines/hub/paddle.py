@@ -38,8 +38,8 @@ from baselines.retrieve.hub_models import quiet_libraries
 from baselines.retrieve.official_input import PASSAGE_LENGTH, QUERY_LENGTH, official_tokenizer
 from baselines.retrieve.official_input import Kind as InputKind
 from builders.core.errors import InputError, log
-from builders.core.files import read_utf8, sha256_of
 from builders.core.progress import show_progress
+from builders.core.read_files import read_utf8, sha256_of
 from builders.core.typed import read_json
 
 Floats = npt.NDArray[np.float32]

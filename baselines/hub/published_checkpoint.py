@@ -11,8 +11,8 @@ from msgspec import Struct
 
 from baselines.core.checkpoint import CARD, belongs_to_model
 from builders.core.errors import InputError
-from builders.core.files import sha256_of
 from builders.core.hub import OTHER_HUB, clear_errors
+from builders.core.read_files import sha256_of
 from builders.core.typed import Count, Sha256, read_json
 from builders.store.layout import MANIFEST
 

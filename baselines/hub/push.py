@@ -72,7 +72,7 @@ def push_model(
     from baselines.hub.model_card import MeasuredSet, model_card
     from baselines.hub.published_checkpoint import NAME
     from baselines.hub.pushed_files import eval_results, score_runs, stage_files
-    from builders.core.files import temporary_folder
+    from builders.core.locks import temporary_folder
     from builders.store.layout import MANIFEST
     from builders.store.reader import open_release
 

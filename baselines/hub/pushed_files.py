@@ -11,9 +11,10 @@ from baselines.measure.measures import PAPER, measure_run
 from baselines.measure.qrels import release_qrels
 from baselines.measure.run_origin import warn_of_origins
 from builders.core.errors import InputError, log
-from builders.core.files import sha256_of, write_text
 from builders.core.hub import as_yaml, clear_errors, commit_in
+from builders.core.read_files import sha256_of
 from builders.core.redaction import without_credentials
+from builders.core.write_files import write_text
 from builders.store.benchmark_tasks import task_id
 from builders.store.layout import MANIFEST, SETS
 from builders.store.manifest import EVAL, read_manifest

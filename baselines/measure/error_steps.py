@@ -137,7 +137,7 @@ def report_holes(
     from baselines.measure.qrels import expect_one_reference
     from baselines.measure.reference_source import ReferenceSource
     from baselines.measure.ties import order_ties
-    from builders.core.files import check_outputs
+    from builders.core.paths import check_outputs
     from builders.store.original_runs import read_release_run
 
     expect_one_reference(release, qrels)
@@ -196,7 +196,7 @@ def report_duplicates(
     from baselines.measure.evaluation import CopyRule, measure_runs
     from baselines.measure.reference_source import ReferenceSource
     from baselines.measure.ties import order_ties
-    from builders.core.files import check_outputs
+    from builders.core.paths import check_outputs
     from builders.store.layout import SETS
     from builders.store.original_runs import read_release_run
     from builders.store.reader import open_release
@@ -263,7 +263,7 @@ def report_stages(
     from baselines.measure.reference_source import ReferenceSource
     from baselines.measure.stage_errors import find_stage_errors, stage_report, write_failed
     from baselines.measure.ties import order_ties
-    from builders.core.files import check_outputs
+    from builders.core.paths import check_outputs
 
     expect_one_reference(release, qrels)
     source = ReferenceSource.of_options(

@@ -79,8 +79,8 @@ def evaluate_runs(
     from baselines.measure.qrels import expect_one_reference
     from baselines.measure.reference_source import ReferenceSource
     from baselines.measure.ties import order_ties
-    from builders.core.files import check_outputs
     from builders.core.images import image_format_of, write_figure
+    from builders.core.paths import check_outputs
     from builders.store.layout import SETS
 
     expect_one_reference(release, qrels)

@@ -18,7 +18,7 @@ from baselines.measure.qrels import Qrels, read_queries
 from baselines.measure.reading_budget import BudgetReadings, read_runs
 from baselines.measure.run_measures import intervals_of_means
 from baselines.measure.ties import LISTED
-from builders.core.files import atomic_text, new_file
+from builders.core.write_files import atomic_text, new_file
 from builders.store.layout import SETS
 from builders.store.reader import Release
 from builders.store.runs import Run

@@ -93,7 +93,7 @@ def fuse_runs(
     from baselines.measure.fusion_weights import expect_other_queries, read_weights, tuned_weights, write_weights
     from baselines.measure.qrels import release_qrels
     from baselines.measure.run_origin import warn_of_origins
-    from builders.core.files import check_outputs
+    from builders.core.paths import check_outputs
     from builders.store.original_runs import read_release_run
     from builders.store.reader import open_release
     from builders.store.runs import Run, write_run

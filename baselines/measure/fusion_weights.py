@@ -16,8 +16,9 @@ from baselines.core.run_manifest import manifest_path
 from baselines.measure.fusion import scores_of, tune_weights
 from baselines.measure.qrels import Qrels
 from builders.core.errors import InputError, log
-from builders.core.files import read_whole, write_text
+from builders.core.read_files import read_whole
 from builders.core.typed import convert_to, json_of, name_within, read_json
+from builders.core.write_files import write_text
 from builders.store.layout import is_for_tuning
 from builders.store.runs import Run
 

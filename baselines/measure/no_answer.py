@@ -40,9 +40,9 @@ from baselines.measure.measures import LIST_DEPTH, Values, per_query, reciprocal
 from baselines.measure.qrels import Qrels
 from baselines.measure.significance import wilson
 from builders.core.errors import InputError, log
-from builders.core.files import atomic_text
 from builders.core.results import Report, Table
 from builders.core.tables import text_table
+from builders.core.write_files import atomic_text
 from builders.store.runs import Hit, Run, write_run
 
 # The gap needs the first two passages of a list.

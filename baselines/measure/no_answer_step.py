@@ -83,7 +83,7 @@ def report_no_answer(
         write_pruned_run,
     )
     from baselines.measure.reference_source import ReferenceSource
-    from builders.core.files import check_outputs
+    from builders.core.paths import check_outputs
     from builders.store.layout import SETS
     from builders.store.original_runs import read_release_run
     from builders.store.reader import open_release

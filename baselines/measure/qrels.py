@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from builders.core.errors import InputError, UsageError, log
-from builders.core.files import expect_id, first_character, id_of, parse_integer, raw_lines, read_whole
+from builders.core.read_files import expect_id, first_character, id_of, parse_integer, raw_lines, read_whole
 from builders.core.typed import json_lines, json_of
 from builders.store.layout import JOINED, SETS, Set, schema_of, set_of
 from builders.store.reader import Release, open_release

@@ -8,7 +8,7 @@ from baselines.measure.groups import Groups, groups_of
 from baselines.measure.qrels import Qrels, read_queries, read_reference
 from baselines.measure.run_origin import warn_of_origins
 from builders.core.errors import InputError, log
-from builders.core.files import begins_as_parquet
+from builders.core.read_files import begins_as_parquet
 from builders.store.layout import SETS
 from builders.store.logged_runs import read_search_log
 from builders.store.original_runs import read_release_run

@@ -28,9 +28,9 @@ from baselines.measure.qrels import Qrels
 from baselines.measure.run_origin import read_record
 from baselines.measure.significance import wilson
 from builders.core.errors import InputError, log
-from builders.core.files import atomic_text
 from builders.core.results import Report, Table
 from builders.core.tables import text_table
+from builders.core.write_files import atomic_text
 from builders.store.runs import Run
 
 NEVER_FOUND = "never found"

@@ -10,8 +10,8 @@ import numpy as np
 from baselines.hub.training_curve import TrainingCurve, draw_curve
 from baselines.measure.measures import PAPER
 from baselines.reproduce.report import MeasuredRow
-from builders.core.files import write_bytes
 from builders.core.images import draw_image
+from builders.core.write_files import write_bytes
 
 # The paper's caption says "before (light blue) and after (dark blue)".
 _COLOURS = {"before": "#a9cce3", "after": "#1f618d"}

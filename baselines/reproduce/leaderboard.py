@@ -15,7 +15,7 @@ from baselines.measure.qrels import release_qrels
 from baselines.measure.run_origin import warn_of_origins
 from baselines.measure.significance import of_means
 from builders.core.errors import InputError, UsageError, make_visible
-from builders.core.files import read_toml
+from builders.core.read_files import read_toml
 from builders.core.results import Report, Table
 from builders.core.tables import as_text, markdown_table, text_table
 from builders.core.typed import convert_to

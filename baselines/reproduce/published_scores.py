@@ -7,7 +7,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from builders.core.errors import InputError
-from builders.core.files import read_toml
+from builders.core.read_files import read_toml
 from builders.core.typed import convert_to
 
 PUBLISHED_SCORES = Path(__file__).with_name("published_scores.toml")

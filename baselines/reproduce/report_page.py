@@ -7,7 +7,8 @@ from typing import Any
 from baselines.reproduce import leaderboard, report_text
 from baselines.reproduce.drawings import curve_svg, svg_of
 from builders.core.errors import log
-from builders.core.files import read_utf8, write_text
+from builders.core.read_files import read_utf8
+from builders.core.write_files import write_text
 
 PAGE = "reproduce.html"
 _TEMPLATE = Path(__file__).with_name("report_page.html.jinja")

@@ -22,8 +22,8 @@ import msgspec
 from baselines.train.recipe import read_recipe
 from baselines.train.recipe_changes import inherit_values
 from builders.core.errors import InputError, UsageError
-from builders.core.files import read_toml
 from builders.core.options import check_value, did_you_mean
+from builders.core.read_files import read_toml
 from builders.core.verbs import load_function, verb_spec
 
 EVERY = "*"

@@ -144,9 +144,9 @@ def run_model(
     from baselines.retrieve.family_table import check_family, family_settings
     from baselines.retrieve.model_files import UNCHANGING, device_kind, model_input, shown_name
     from baselines.retrieve.model_report import ModelRun, SearchedSplit
-    from builders.core.files import check_outputs
     from builders.core.finished_outputs import VerbCall, find_finished, is_kept, option_values, record_finished
     from builders.core.hub import check_models
+    from builders.core.paths import check_outputs
     from builders.core.typed import read_json
     from builders.store.layout import SETS
     from builders.store.original_runs import ORIGINAL_ID_SPLITS

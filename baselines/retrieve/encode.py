@@ -125,7 +125,6 @@ def encode_texts(
     from baselines.core.settings import ModelOptions, ModelSettings
     from baselines.retrieve.index_files import VectorIndex, open_vectors, vectors_input
     from baselines.retrieve.model_files import UNCHANGING, device_kind, model_input, shown_name
-    from builders.core.files import real_path
     from builders.core.finished_outputs import (
         VerbCall,
         find_finished,
@@ -135,6 +134,7 @@ def encode_texts(
         record_finished,
     )
     from builders.core.hub import check_models
+    from builders.core.paths import real_path
     from builders.store.draft import expect_apart
     from builders.store.layout import SETS
     from builders.store.reader import open_release

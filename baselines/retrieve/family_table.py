@@ -8,7 +8,7 @@ from msgspec import Meta, Struct, to_builtins
 
 from baselines.retrieve.hub_models import name_of_folder
 from builders.core.errors import InputError
-from builders.core.files import read_toml
+from builders.core.read_files import read_toml
 from builders.core.typed import convert_to
 
 FAMILIES = Path(__file__).parents[1] / "models.toml"

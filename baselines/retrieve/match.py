@@ -126,8 +126,8 @@ def match_questions(
     arguments = dict(locals())  # the parameters, before an import below adds a name
 
     from baselines.core.endpoint_options import read_endpoint_options
-    from builders.core.files import check_outputs
     from builders.core.hub import check_models
+    from builders.core.paths import check_outputs
 
     if bool(calibrate) == (release is not None):
         raise UsageError("expected either --release or --calibrate")
@@ -208,7 +208,7 @@ def _write_threshold(
     from baselines.retrieve.model_files import shown_name
     from baselines.retrieve.question_matching import score_question_pairs
     from baselines.retrieve.threshold_calibration import calibrate_threshold, calibration_report
-    from builders.core.files import write_text
+    from builders.core.write_files import write_text
 
     scores = score_question_pairs(scoring_model, [(pair.first, pair.second) for pair in labelled_pairs])
     labels = [pair.label for pair in labelled_pairs]

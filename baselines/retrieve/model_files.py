@@ -7,8 +7,8 @@ from baselines.core.endpoint_options import SHARING_OPTIONS
 from baselines.retrieve.hub_models import model_commit, name_of_folder
 from builders.core.cache import cached_sha256
 from builders.core.errors import InputError
-from builders.core.files import convert_read_errors
 from builders.core.finished_outputs import UNKNOWN, VerbInput
+from builders.core.read_files import convert_read_errors
 
 # Files that the libraries read: weights, configs, tokenizers, chat templates, and a model's own Python code.
 _SUFFIXES = {".safetensors", ".bin", ".json", ".txt", ".model", ".tiktoken", ".jinja", ".py"}

@@ -33,8 +33,8 @@ from baselines.retrieve.reordering import expect_hits, reorder_passages
 from builders.core.cache import writable_cache
 from builders.core.errors import InputError, log
 from builders.core.exit_codes import raise_if_stopped
-from builders.core.files import temporary_folder
 from builders.core.folders import key_of
+from builders.core.locks import temporary_folder
 from builders.core.progress import show_progress
 from builders.store.layout import SETS
 from builders.store.own_queries import OwnQueries

@@ -21,7 +21,6 @@ from baselines.retrieve.own_models import Numbers
 from baselines.retrieve.search_engines import Floats
 from builders.core.cache import FileEntry, describe_file, wrong_file
 from builders.core.errors import InputError, log
-from builders.core.files import check_place, write_text
 from builders.core.folders import (
     check_output,
     expect_known_output,
@@ -30,8 +29,10 @@ from builders.core.folders import (
     states_of_output,
     work_beside,
 )
+from builders.core.paths import check_place
 from builders.core.progress import show_progress
 from builders.core.typed import read_json
+from builders.core.write_files import write_text
 
 MANIFEST = "manifest.json"
 _VECTORS_FILE = "vectors"

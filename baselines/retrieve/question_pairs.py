@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from builders.core.errors import InputError
-from builders.core.files import first_character
+from builders.core.read_files import first_character
 from builders.core.typed import json_lines
 from builders.sources.source_files import Source
 from builders.sources.source_tables import open_table

@@ -148,9 +148,9 @@ def rerank_run(
     from baselines.core.run_manifest import manifest_path, run_outputs
     from baselines.retrieve.family_table import family_settings
     from baselines.retrieve.model_files import UNCHANGING, device_kind, model_input, shown_name
-    from builders.core.files import check_outputs
     from builders.core.finished_outputs import VerbCall, find_finished, is_kept, option_values, record_finished
     from builders.core.hub import check_models
+    from builders.core.paths import check_outputs
     from builders.store.layout import SETS
     from builders.store.original_runs import ORIGINAL_ID_SPLITS
     from builders.store.own_queries import open_queries

@@ -82,9 +82,9 @@ def search_vectors(
     from baselines.core.run_manifest import run_outputs
     from baselines.retrieve.index_files import open_vectors, vectors_input
     from baselines.retrieve.model_files import device_kind, model_input
-    from builders.core.files import check_outputs
     from builders.core.finished_outputs import VerbCall, find_finished, is_kept, option_values, record_finished
     from builders.core.hub import check_models
+    from builders.core.paths import check_outputs
     from builders.store.layout import SETS
     from builders.store.own_queries import open_queries
     from builders.store.reader import open_release

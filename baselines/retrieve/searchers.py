@@ -26,7 +26,7 @@ from baselines.retrieve.own_models import name_of
 from baselines.retrieve.own_search import SearchedTexts
 from builders.core.errors import InputError, UsageError, log, shown_value
 from builders.core.exit_codes import raise_if_stopped
-from builders.core.files import check_file
+from builders.core.paths import check_file
 from builders.core.progress import show_progress
 from builders.store.runs import Hit, Run, write_ranked_hits
 

@@ -22,9 +22,11 @@ from baselines.retrieve.model_files import shown_name
 from baselines.retrieve.reordering import expect_hits, reorder_passages
 from builders.core.cache import writable_cache
 from builders.core.errors import InputError, log
-from builders.core.files import check_outputs, sha256_of, temporary_folder
 from builders.core.finished_outputs import is_kept
 from builders.core.folders import key_of, work_beside
+from builders.core.locks import temporary_folder
+from builders.core.paths import check_outputs
+from builders.core.read_files import sha256_of
 from builders.store.layout import SETS
 from builders.store.original_runs import read_release_run
 from builders.store.own_queries import OwnQueries

@@ -56,7 +56,6 @@ from baselines.retrieve.vector_stores import (
 from builders.core.cache import describe_file
 from builders.core.errors import InputError, log
 from builders.core.exit_codes import raise_if_stopped
-from builders.core.files import check_place, new_file, write_text
 from builders.core.folders import (
     check_output,
     expect_known_output,
@@ -67,8 +66,10 @@ from builders.core.folders import (
     work_beside,
 )
 from builders.core.jobs import LastResult
+from builders.core.paths import check_place
 from builders.core.progress import show_progress
 from builders.core.typed import read_json
+from builders.core.write_files import new_file, write_text
 from builders.store.reader import Release, open_release
 from builders.store.runs import Hit, best_first
 

@@ -27,8 +27,8 @@ from baselines.train.hard_negatives import (
     windows_with_files,
 )
 from builders.core.errors import InputError, log
-from builders.core.files import atomic_text, write_text
 from builders.core.progress import show_progress
+from builders.core.write_files import atomic_text, write_text
 from builders.store.layout import REMOVED, SETS
 from builders.store.own_queries import OwnQueries
 from builders.store.reader import Release

@@ -19,11 +19,12 @@ from baselines.core.passages import CachedPassages
 from baselines.measure.qrels import Qrels, read_queries
 from builders.core.cache import writable_cache
 from builders.core.errors import InputError, log
-from builders.core.files import atomic_text, temporary_folder
 from builders.core.finished_outputs import VerbCall
 from builders.core.folders import key_of, work_beside
+from builders.core.locks import temporary_folder
 from builders.core.progress import show_progress
 from builders.core.shares import report_share, share_receiver
+from builders.core.write_files import atomic_text
 from builders.store.layout import SETS
 from builders.store.reader import Release
 from builders.store.runs import Run, sigmoid

@@ -136,9 +136,9 @@ def mine_negatives(
     from baselines.train import denoising, hard_negatives
     from builders.core.errors import InputError
     from builders.core.exit_codes import set_resumable
-    from builders.core.files import check_outputs, kind_of
     from builders.core.finished_outputs import VerbCall, find_finished, is_kept, option_values, record_finished
     from builders.core.hub import check_models
+    from builders.core.paths import check_outputs, kind_of
     from builders.store.layout import SETS
     from builders.store.original_runs import ORIGINAL_ID_SPLITS, read_release_run
     from builders.store.own_queries import open_queries

@@ -15,7 +15,7 @@ from msgspec import Meta, Struct
 
 from baselines.train.recipe_files import RECIPES, recipe_names
 from builders.core.errors import InputError
-from builders.core.files import read_toml
+from builders.core.read_files import read_toml
 from builders.core.typed import convert_to
 from builders.store.layout import SETS, base_set, set_of
 

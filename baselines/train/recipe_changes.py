@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from baselines.train.recipe import FROM_RECIPE, SCRATCH, read_recipe
 from baselines.train.recipe_files import RECIPES, recipe_names
-from builders.core.files import read_toml
+from builders.core.read_files import read_toml
 
 # Recipe keys that may differ in a comparable training: the seed, speed, and the evaluation during the training.
 _NEUTRAL_KEYS = {

@@ -51,9 +51,9 @@ from baselines.retrieve.official_input import official_tokenizer
 from baselines.retrieve.reading_checks import SENTENCE, check_reading, check_room_for_texts
 from baselines.train.recipe import WORDS, Recipe, VocabularySection
 from builders.core.errors import InputError, log
-from builders.core.files import write_text
 from builders.core.folders import build_once
 from builders.core.typed import problem_of
+from builders.core.write_files import write_text
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -27,9 +27,10 @@ from baselines.train.recipe import CREATED_STARTS
 from baselines.train.resume import last_state, states_kept, states_of
 from baselines.train.training_job import TrainingJob
 from builders.core.errors import log
-from builders.core.files import check_place, sha256_of
 from builders.core.finished_outputs import find_finished, record_finished
 from builders.core.folders import replace_directory, work_beside
+from builders.core.paths import check_place
+from builders.core.read_files import sha256_of
 from builders.core.results import Report
 from builders.core.typed import read_json
 from builders.store.layout import set_of

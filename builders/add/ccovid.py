@@ -7,8 +7,8 @@ import msgspec
 
 from builders.add.collection import Collection, SourceTexts, files_of, merge_texts
 from builders.core.errors import log
-from builders.core.files import numbered_lines
 from builders.core.progress import show_progress
+from builders.core.read_files import numbered_lines
 from builders.core.typed import json_of
 from builders.sources.source_bars import read_rows_with_bar, source_bytes
 from builders.sources.source_files import Source, open_bytes

@@ -12,8 +12,8 @@ import pyarrow as pa
 from builders.add.collection import Collection, SourceTexts, describe_sources, draw_questions, merge_texts, write_set
 from builders.core.errors import InputError, log
 from builders.core.file_formats import describe_encoding
-from builders.core.files import BOM, numbered_lines, read_all
 from builders.core.progress import show_progress
+from builders.core.read_files import BOM, numbered_lines, read_all
 from builders.core.typed import json_of
 from builders.sources.source_bars import total_bytes
 from builders.sources.source_files import Source, find_files, open_bytes

@@ -32,8 +32,8 @@ import pyarrow.parquet as pq
 
 from builders.core.cache import wrong_sha256
 from builders.core.errors import InputError, log
-from builders.core.files import convert_read_errors, is_parquet
 from builders.core.progress import show_progress, slices_with_progress
+from builders.core.read_files import convert_read_errors, is_parquet
 from builders.core.typed import name_within, read_json
 from builders.store.layout import MANIFEST  # also the name of the manifest of `baselines encode`
 from builders.store.reader import Release

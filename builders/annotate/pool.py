@@ -12,10 +12,10 @@ from msgspec import Meta
 
 from builders.annotate.rounds import Pair, PairIds
 from builders.core.errors import InputError, log
-from builders.core.files import write_text
 from builders.core.results import Report, Table
 from builders.core.tables import round_stat, text_table
 from builders.core.typed import json_lines
+from builders.core.write_files import write_text
 from builders.store.judgments import Judgments, read_judged
 from builders.store.reader import Release
 from builders.store.runs import Run, best_first, read_run, scored_depth, sigmoid, write_run

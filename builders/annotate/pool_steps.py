@@ -85,7 +85,6 @@ def pool_passages(
         write_pool,
         write_pool_candidates,
     )
-    from builders.core.files import check_outputs
     from builders.core.finished_outputs import (
         VerbCall,
         file_input,
@@ -94,6 +93,7 @@ def pool_passages(
         option_values,
         record_finished,
     )
+    from builders.core.paths import check_outputs
     from builders.store.reader import open_release
     from builders.store.runs import Run, read_run, scored_depth
     from builders.store.verb_inputs import release_input, runs_input
@@ -190,7 +190,7 @@ def relabel_negatives(
             --scores build/relabel/ce-one.run.gz build/relabel/ce-two.run.gz --threshold 0.9 --out build/relabelled
     """
     from builders.annotate.relabel import MoveRule, find_negatives, move_negatives, write_negatives
-    from builders.core.files import check_outputs
+    from builders.core.paths import check_outputs
     from builders.store.reader import open_release
 
     if action == "move" and not scores:

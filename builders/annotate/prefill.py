@@ -25,7 +25,7 @@ from builders.annotate.rounds import (
 from builders.annotate.tasks import tasks_of, write_tasks
 from builders.core.endpoint import Endpoint
 from builders.core.errors import InputError, log
-from builders.core.files import hold_lock
+from builders.core.locks import hold_lock
 from builders.store.runs import Run, read_run
 
 _GRADE_COUNT = 4  # UMBRELA's grades are 0 to 3

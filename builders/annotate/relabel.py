@@ -11,9 +11,9 @@ from builders.annotate.annotate_options import WrittenFiles
 from builders.annotate.pool import open_runs, scores_of, write_candidates
 from builders.annotate.rounds import Pair
 from builders.core.errors import InputError, log
-from builders.core.files import write_text
 from builders.core.results import Report, Table
 from builders.core.tables import round_stat
+from builders.core.write_files import write_text
 from builders.release.answer_records import renew_answers
 from builders.store.draft import describe_files, draft_release
 from builders.store.judgments import Judgments, read_judged, read_negative_ids

@@ -25,7 +25,7 @@ from builders.annotate.rounds import (
 from builders.annotate.tasks import tasks_of, write_package
 from builders.annotate.verdicts import Verdict, fraction_rounded_down, judge_package, percent_rounded_down
 from builders.core.errors import InputError, log
-from builders.core.files import hold_lock
+from builders.core.locks import hold_lock
 from builders.core.results import Report, Table
 from builders.core.sampling import draw_sample
 from builders.core.typed import problem_of

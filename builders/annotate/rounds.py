@@ -30,8 +30,10 @@ from msgspec import Meta
 
 from builders.annotate.annotate_options import REVIEW_ITEMS
 from builders.core.errors import InputError, make_visible
-from builders.core.files import hold_lock, sha256_of, write_bytes
+from builders.core.locks import hold_lock
+from builders.core.read_files import sha256_of
 from builders.core.typed import Count, Sha256, json_lines, read_json
+from builders.core.write_files import write_bytes
 from builders.store.reader import Release
 
 # Names in a round's directory.

@@ -37,10 +37,11 @@ from builders.annotate.rounds import (
     write_round,
 )
 from builders.core.errors import InputError, log
-from builders.core.files import first_character, read_whole, sha256_of, write_text
 from builders.core.folders import new_directory, work_beside
 from builders.core.highlight import common_terms, mark_terms
+from builders.core.read_files import first_character, read_whole, sha256_of
 from builders.core.typed import Count, convert_to, json_lines, json_of
+from builders.core.write_files import write_text
 from builders.sources.source_tables import find_tables, open_table
 from builders.store.reader import Release
 

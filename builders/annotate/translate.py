@@ -7,11 +7,11 @@ from builders.add.crosslingual import join_splits, open_translations
 from builders.annotate.translations import write_rows
 from builders.core.endpoint import Endpoint
 from builders.core.errors import InputError, Unfinished, log
-from builders.core.files import write_text
 from builders.core.folders import key_of, work_beside
 from builders.core.hub import limited_hub
 from builders.core.progress import slices_with_progress
 from builders.core.redaction import quote_reply
+from builders.core.write_files import write_text
 from builders.sources.source_tables import find_tables, open_table
 from builders.store.layout import text_id
 

@@ -115,7 +115,7 @@ def manage_translations(
           --reviews build/review.1.tsv build/review.2.tsv --out build/with-english
     """
     from builders.annotate.translations import import_translations, write_review_sheets, write_translation_packages
-    from builders.core.files import check_outputs
+    from builders.core.paths import check_outputs
     from builders.store.reader import open_release
 
     if action != "export" and not source:

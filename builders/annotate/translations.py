@@ -10,10 +10,12 @@ from builders.add.crosslingual import Translation, build_crosslingual, describe_
 from builders.annotate.rounds import QualityRule, answer_of
 from builders.annotate.verdicts import Verdict, fraction_rounded_down, judge_package, percent_rounded_down
 from builders.core.errors import InputError, log
-from builders.core.files import kind_of, real_path, sha256_of, write_text
+from builders.core.paths import kind_of, real_path
+from builders.core.read_files import sha256_of
 from builders.core.results import Report, Table
 from builders.core.sampling import draw_sample
 from builders.core.tables import round_stat
+from builders.core.write_files import write_text
 from builders.sources.source_files import Source
 from builders.sources.source_tables import find_tables, open_table
 from builders.store.names import SPLITS

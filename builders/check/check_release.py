@@ -48,7 +48,8 @@ def check_release(
     from builders.check.histograms import draw_histograms
     from builders.check.release_report import run_check
     from builders.check.report_tables import tables_of
-    from builders.core.files import check_outputs, write_bytes, write_text
+    from builders.core.paths import check_outputs
+    from builders.core.write_files import write_bytes, write_text
     from builders.store.reader import open_release
 
     opened_release = open_release(release)

@@ -12,8 +12,8 @@ from typing import Any
 import duckdb
 
 from builders.core.database import open_database
-from builders.core.files import temporary_folder
 from builders.core.limits import convert_full_disk, full_disk, usable_cores
+from builders.core.locks import temporary_folder
 from builders.core.progress import show_progress
 from builders.core.shares import report_share
 from builders.store.layout import (

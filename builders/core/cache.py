@@ -16,8 +16,8 @@ from typing import Any
 from msgspec import Struct, structs
 
 from builders.core.errors import InputError
-from builders.core.files import sha256_of
 from builders.core.folders import key_of
+from builders.core.read_files import sha256_of
 from builders.core.typed import Count, Sha256, name_within
 
 _verified_here: set[Path] = set()  # records made by this process, for a cache that is not writable

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import duckdb
 
-from builders.core.files import has_pattern, plain_folder
 from builders.core.limits import memory_limit, usable_cores
+from builders.core.locks import has_pattern, plain_folder
 
 _PROCESS_SHARE = 4  # DuckDB gets one part in four of the process's memory limit
 _BYTES_PER_MB = 1_000_000

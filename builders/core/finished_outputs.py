@@ -27,9 +27,11 @@ from msgspec import Struct
 
 from builders.core.cache import FileEntry, cached_sha256
 from builders.core.errors import InputError, log
-from builders.core.files import convert_read_errors, kind_of, real_path, rereadable_path, write_text
 from builders.core.folders import remove_abandoned_work
+from builders.core.paths import kind_of, real_path
+from builders.core.read_files import convert_read_errors, rereadable_path
 from builders.core.typed import Count, Sha256, read_json
+from builders.core.write_files import write_text
 
 _RECORD_NAME = "dureader_retrieval finished output"
 _LISTED_PARTS = 3  # parts of an input that a message lists

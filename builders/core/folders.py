@@ -11,14 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from builders.core.errors import InputError, Unfinished, log
-from builders.core.files import fsync, hold_lock, kind_of, lock_path_of, real_path, unfinished_path
 from builders.core.limits import convert_full_disk
+from builders.core.locks import hold_lock, lock_path_of
+from builders.core.paths import kind_of, real_path
+from builders.core.write_files import fsync, unfinished_path
 
 _KEY_DIGITS = 24
 
 
 def check_output(out: Path, what: str, mark: str) -> Path:
-    """Return the real path of a directory to write (:func:`.files.real_path`).
+    """Return the real path of a directory to write (:func:`.paths.real_path`).
 
     Raise :class:`InputError` if ``out`` is a file, or a directory that is neither empty nor an earlier output. Every
     output contains the file ``mark``. ``what`` names the kind of output in the error, for example ``a release``.
@@ -84,7 +86,8 @@ def work_beside(out: Path, key: str = "", *, resume: bool = True, wait: bool = F
 def remove_abandoned_work(out: Path) -> None:
     """Remove what a killed call left beside a finished output, unless another process uses it.
 
-    Left may be the work folder (:func:`work_beside`), the temporary file (:func:`.files.new_file`) and their locks.
+    Left may be the work folder (:func:`work_beside`), the temporary file (:func:`.write_files.unfinished_path`), and
+    their locks.
     """
     out = real_path(out)
     for left_path in (_building_folder(out), unfinished_path(out)):

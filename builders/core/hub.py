@@ -15,8 +15,9 @@ from typing import Any
 import msgspec
 
 from builders.core.errors import InputError, Unfinished, log
-from builders.core.files import sha256_of, temporary_folder
 from builders.core.limits import full_disk
+from builders.core.locks import temporary_folder
+from builders.core.read_files import sha256_of
 from builders.core.redaction import quote_reply, without_credentials
 from builders.core.reply_limits import ReplyLimits, limit_replies
 from builders.core.results import Report, Table

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from builders.core.errors import UsageError
-from builders.core.files import check_file, write_bytes
+from builders.core.paths import check_file
+from builders.core.write_files import write_bytes
 
 _DOTS_PER_INCH = 110
 # Metadata that would change the bytes.

@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar
 
 from builders.core.errors import Unfinished, log
 from builders.core.exit_codes import raise_if_stopped, say_once
-from builders.core.files import temporary_folder
+from builders.core.locks import temporary_folder
 
 Pool = concurrent.futures.Executor
 Task = TypeVar("Task")
@@ -77,7 +77,7 @@ def prepare_processes() -> bool:
 
     A daemonic process, for example a worker of ``multiprocessing.Pool``, may not start processes. Worker processes also
     need semaphores in /dev/shm, which some containers lack: a warning is logged. The temporary files of
-    multiprocessing move into a :func:`.files.temporary_folder`, because a killed process would never remove its
+    multiprocessing move into a :func:`.locks.temporary_folder`, because a killed process would never remove its
     ``pymp-*`` folder.
     """
     if multiprocessing.current_process().daemon:

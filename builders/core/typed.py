@@ -17,7 +17,8 @@ from msgspec import Meta, Struct, inspect
 
 from builders.core.errors import UNSAFE, InputError, shown_value
 from builders.core.file_formats import HEAD_BYTES, describe_encoding, is_utf16
-from builders.core.files import BOM, kind_of, raw_lines, read_all
+from builders.core.paths import kind_of
+from builders.core.read_files import BOM, raw_lines, read_all
 
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 NotNegativeNumber = Annotated[float, Meta(ge=0)]

@@ -21,9 +21,10 @@ from typing import Any
 import pyarrow as pa
 
 from builders.core.errors import InputError, UsageError, log
-from builders.core.files import sha256_of, write_text
 from builders.core.folders import new_directory
 from builders.core.progress import show_progress
+from builders.core.read_files import sha256_of
+from builders.core.write_files import write_text
 from builders.export.exported_runs import FORMS, write_runs
 from builders.export.output import Output
 from builders.export.sets import ROWS, DrawnSet, ReleaseSet, joined_with

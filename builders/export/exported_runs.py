@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from builders.core.errors import InputError, log
-from builders.core.files import is_gzipped, raw_lines
+from builders.core.read_files import is_gzipped, raw_lines
 from builders.core.typed import problem_of
 from builders.export.output import Blocks, Output, encoded_lines
 from builders.export.sets import ReleaseSet

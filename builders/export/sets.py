@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from builders.core.errors import InputError
-from builders.core.files import temporary_folder
+from builders.core.locks import temporary_folder
 from builders.store.judgments import read_negative_ids
 from builders.store.layout import JOINED, QRELS, SETS, SPLITS, Set, config_of, set_of
 from builders.store.reader import Release

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from builders.core.errors import InputError, log
 from builders.core.file_formats import GZIP, expect_no_archive, expect_utf8
-from builders.core.files import BOM
+from builders.core.read_files import BOM
 from builders.core.typed import problem_of
 from builders.official.blocks import HEAD, BlockWork, Corpus, Lines, open_work
 from builders.official.numbered import Keys, as_keys

@@ -22,9 +22,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from builders.core.files import write_text
 from builders.core.folders import work_beside
 from builders.core.progress import show_progress
+from builders.core.write_files import write_text
 from builders.official.numbered import Flags, IdMap, Keys, NumberedIds, NumberedTexts, Numbers, as_keys, hex_ids
 from builders.official.official_archives import OfficialFile
 from builders.official.official_formats import LINE_CUT, BadLine, OfficialTexts, lines_of, parse_tsv

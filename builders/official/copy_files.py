@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 from builders.core.cache import cached_sha256
 from builders.core.errors import InputError, log
-from builders.core.files import convert_read_errors, expect_inside
 from builders.core.finished_outputs import UNKNOWN, VerbInput
 from builders.core.hub import OTHER_HUB, clear_errors, commit_in, need_hub
+from builders.core.paths import expect_inside
+from builders.core.read_files import convert_read_errors
 from builders.core.typed import problem_of
 from builders.official.copy_rows import kind_of
 from builders.sources.source_files import split_of

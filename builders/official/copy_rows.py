@@ -23,7 +23,8 @@ from msgspec import Struct
 
 from builders.core.errors import InputError
 from builders.core.file_formats import describe_encoding
-from builders.core.files import (
+from builders.core.progress import show_progress
+from builders.core.read_files import (
     BOM,
     convert_read_errors,
     first_character,
@@ -34,7 +35,6 @@ from builders.core.files import (
     quote_column,
     rereadable_path,
 )
-from builders.core.progress import show_progress
 from builders.core.typed import convert_to, count_keys, expect_unique_keys, json_of
 
 _LINES_PER_UPDATE = 1_000  # of the bar of a file of lines

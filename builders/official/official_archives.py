@@ -15,9 +15,10 @@ from typing import IO
 from builders.core.cache import cached_sha256
 from builders.core.errors import InputError
 from builders.core.file_formats import GZIP
-from builders.core.files import convert_read_errors, expect_inside
 from builders.core.finished_outputs import VerbInput
+from builders.core.paths import expect_inside
 from builders.core.progress import show_progress
+from builders.core.read_files import convert_read_errors
 from builders.core.typed import problem_of
 from builders.official.official_formats import role_of
 

@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from builders.core.files import write_text
 from builders.core.typed import expect_unique_keys, json_of
+from builders.core.write_files import write_text
 from builders.official.blocks import HEAD, BlockWork
 from builders.official.numbered import Keys, as_keys, hex_ids
 from builders.official.official_archives import OfficialFile

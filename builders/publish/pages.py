@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from builders.core.errors import InputError
-from builders.core.files import read_whole
 from builders.core.hub import as_yaml
+from builders.core.read_files import read_whole
 from builders.core.tables import as_code, as_text
 from builders.core.typed import json_of
 from builders.store.benchmark_tasks import MEASURES, part_id, parts_of, task_id

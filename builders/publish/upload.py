@@ -9,9 +9,11 @@ from builders.check.histograms import draw_histograms
 from builders.check.release_report import run_check, unlisted_files
 from builders.core.cache import describe_file
 from builders.core.errors import InputError
-from builders.core.files import sha256_of, temporary_folder, write_bytes, write_text
 from builders.core.hub import report_commit, report_planned_files, upload_files
+from builders.core.locks import temporary_folder
+from builders.core.read_files import sha256_of
 from builders.core.results import Report
+from builders.core.write_files import write_bytes, write_text
 from builders.publish.pages import eval_yaml, example_block, scores_table
 from builders.publish.publish_options import SplitScores
 from builders.store.benchmark_tasks import parts_of

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from builders.core.errors import InputError, log
-from builders.core.files import sha256_of
 from builders.core.folders import key_of, work_beside
 from builders.core.jobs import Engine, local_engine
 from builders.core.limits import usable_cores
 from builders.core.progress import show_progress
+from builders.core.read_files import sha256_of
 from builders.release.label import label_block
 from builders.release.select import ReleaseSelection, select_rows
 from builders.release.write import NewFile, configs_of, files_of, write_file

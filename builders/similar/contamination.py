@@ -11,13 +11,15 @@ import msgspec
 import pyarrow as pa
 
 from builders.core.errors import InputError, log, make_visible
-from builders.core.files import convert_read_errors, temporary_folder, write_bytes
 from builders.core.jobs import in_order, process_pool
 from builders.core.limits import usable_cores
+from builders.core.locks import temporary_folder
 from builders.core.progress import show_progress
+from builders.core.read_files import convert_read_errors
 from builders.core.results import Report, Table
 from builders.core.tables import align_rows
 from builders.core.typed import read_json
+from builders.core.write_files import write_bytes
 from builders.similar.pairs import Names, Pair, count_rows, read_pairs
 from builders.store.draft import describe_files, draft_release
 from builders.store.judgments import read_judged

@@ -108,7 +108,8 @@ def find_similar(
         if output_path is not None and os.path.realpath(output_path) == os.path.realpath(release_path):
             raise UsageError(f"{option} and --release name the same directory {output_path}; expected a new directory")
 
-    from builders.core.files import check_outputs, write_text
+    from builders.core.paths import check_outputs
+    from builders.core.write_files import write_text
     from builders.similar.contamination import compare_pairs, contamination_report, write_pair_questions
     from builders.similar.pairs import names_of
     from builders.similar.remove import removal_report, remove_similar

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from builders.core.errors import InputError
 from builders.core.exit_codes import raise_if_stopped
-from builders.core.files import convert_read_errors, is_parquet, raw_lines
+from builders.core.read_files import convert_read_errors, is_parquet, raw_lines
 from builders.core.typed import json_of
 
 QUESTIONS = ("query", "question", "anchor", "query_text", "sentence1", "text1")

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from builders.core.errors import InputError, log
-from builders.core.files import atomic_text
 from builders.core.progress import slices_with_progress
 from builders.core.results import Report, Table
 from builders.core.tables import align_rows, round_stat
+from builders.core.write_files import atomic_text
 from builders.store.draft import Draft, describe_files, draft_release
 from builders.store.judgments import joined_row, read_judged, texts_of_judged
 from builders.store.layout import BEFORE, JOINED, QUERIES, REMOVED, TOLD_APART

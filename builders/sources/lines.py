@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from builders.core.errors import InputError
-from builders.core.files import BOM, LONGEST_LINE, line_too_long
+from builders.core.read_files import BOM, LONGEST_LINE, line_too_long
 from builders.sources.source_files import Source, open_bytes
 
 BLOCK_BYTES = 4 << 20  # small, because several blocks are in memory at once

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from builders.core.errors import InputError
 from builders.core.file_formats import GZIP
-from builders.core.files import convert_read_errors
 from builders.core.progress import show_progress
+from builders.core.read_files import convert_read_errors
 from builders.sources.source_files import Source, open_bytes
 from builders.sources.source_tables import Table
 

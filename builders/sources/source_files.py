@@ -12,8 +12,9 @@ from typing import IO, Any
 from builders.core.cache import cached_sha256
 from builders.core.errors import InputError
 from builders.core.file_formats import decompress_file
-from builders.core.files import convert_read_errors, expect_inside
 from builders.core.finished_outputs import VerbInput
+from builders.core.paths import expect_inside
+from builders.core.read_files import convert_read_errors
 
 _SPLIT_WORD = re.compile(r"(?<![a-z])(train|dev|test)(?:set)?\d*(?![a-z])")
 

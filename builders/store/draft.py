@@ -17,8 +17,9 @@ import pyarrow.parquet as pq
 
 from builders.core.cache import FileEntry, describe_file
 from builders.core.errors import InputError, UsageError, log
-from builders.core.files import convert_read_errors, link_or_copy, sha256_of, write_text
 from builders.core.folders import check_output, remove_tree, replace_directory, work_beside
+from builders.core.read_files import convert_read_errors, sha256_of
+from builders.core.write_files import link_or_copy, write_text
 from builders.store import layout
 from builders.store.card import card_markdown
 from builders.store.judgments import overlaps_with_train

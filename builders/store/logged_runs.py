@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from builders.core.errors import InputError, log
-from builders.core.files import expect_id
+from builders.core.read_files import expect_id
 from builders.core.typed import json_lines
 from builders.store.runs import Hit, Run, sort_contradictions, without_empty
 from builders.store.search_log import LoggedCall, one_line

@@ -10,8 +10,8 @@ import msgspec
 
 from builders.core.cache import FileEntry, describe_file
 from builders.core.errors import InputError
-from builders.core.files import write_text
 from builders.core.typed import Count, Sha256, convert_to, read_json, read_object
+from builders.core.write_files import write_text
 from builders.store.answer_rule import AnswerRule
 from builders.store.layout import MANIFEST
 from builders.store.stored_stats import Stats

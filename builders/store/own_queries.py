@@ -16,9 +16,9 @@ import msgspec
 
 from builders.core.errors import InputError, log, shown_value
 from builders.core.file_formats import describe_encoding
-from builders.core.files import first_character, id_of, is_unicode, raw_lines
 from builders.core.finished_outputs import VerbInput
 from builders.core.folders import key_of
+from builders.core.read_files import first_character, id_of, is_unicode, raw_lines
 from builders.core.typed import unique_json_of
 from builders.store.layout import long_text_fault, text_id
 

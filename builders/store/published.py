@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from builders.core.files import read_toml
+from builders.core.read_files import read_toml
 
 
 def published_figures() -> dict[str, Any]:

@@ -11,7 +11,9 @@ import pyarrow.parquet as pq
 
 from builders.core.cache import FileEntry, other_sha256
 from builders.core.errors import InputError
-from builders.core.files import convert_read_errors, expect_inside, plain_folder
+from builders.core.locks import plain_folder
+from builders.core.paths import expect_inside
+from builders.core.read_files import convert_read_errors
 from builders.store import layout
 from builders.store.layout import MANIFEST, config_and_split, schema_of
 from builders.store.manifest import Manifest, read_manifest

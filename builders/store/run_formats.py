@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from builders.core.errors import InputError, log, shown_value
-from builders.core.files import (
+from builders.core.read_files import (
     BOM,
     LONGEST_LINE,
     begins_as_parquet,

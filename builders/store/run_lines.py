@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from builders.core.errors import InputError
-from builders.core.files import (
+from builders.core.read_files import (
     BOM,
     LONGEST_LINE,
     id_of,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from builders.core.errors import InputError, shown_value
-from builders.core.files import is_unicode
+from builders.core.read_files import is_unicode
 from builders.store.run_formats import PASSAGE_COLUMNS, QUERY_COLUMNS
 from builders.store.runs import Hit, Run, warn_of_contradictions
 

@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from builders.core.errors import InputError, log
-from builders.core.files import atomic_text
 from builders.core.typed import convert_to, read_json
+from builders.core.write_files import atomic_text
 from builders.store.run_formats import detect_run_format, read_json_run, read_parquet_run, read_rag_run
 from builders.store.run_lines import read_line_run
 from builders.store.search_log import is_search_log

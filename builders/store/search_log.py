@@ -18,7 +18,8 @@ from typing import Any, Literal
 import msgspec
 
 from builders.core.errors import InputError
-from builders.core.files import check_place, open_text
+from builders.core.paths import check_place
+from builders.core.read_files import open_text
 from builders.core.typed import Count, json_of
 
 _FIRST_BYTES = 1 << 16  # a log is recognised by its first line, which has fewer bytes

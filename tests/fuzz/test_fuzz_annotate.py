@@ -14,7 +14,7 @@ from builders.annotate.tasks import Task, read_export, read_lines, read_sheet, w
 from builders.annotate.translate import COLUMNS, read_earlier
 from builders.annotate.translations import write_rows
 from builders.core.endpoint import text_in
-from builders.core.files import read_whole
+from builders.core.read_files import read_whole
 
 BOM = b"\xef\xbb\xbf"
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)

@@ -18,8 +18,8 @@ from baselines.hub.model_card import model_card
 from baselines.hub.paddle import read_config, read_parameter, read_vocabulary
 from baselines.hub.published_checkpoint import CheckpointManifest, PublishedFile
 from baselines.train import resume
-from builders.core.files import sha256_of
 from builders.core.hub import _paths_in_manifest
+from builders.core.read_files import sha256_of
 from builders.core.typed import read_json
 
 ABOUT: dict[str, Any] = {

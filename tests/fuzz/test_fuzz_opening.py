@@ -33,7 +33,7 @@ from baselines.retrieve.vector_stores import measure_ranges, open_store
 from baselines.train.recipe import read_recipe
 from baselines.train.trained_models import cross_encoder, dual_encoder, masked_language_model
 from builders.core.cache import describe_file
-from builders.core.files import sha256_of
+from builders.core.read_files import sha256_of
 
 _TEXTS = ["北京的冬天很冷", "饺子怎么煮，问一问"]
 _PAIRS = [("北京冬天冷吗", text) for text in _TEXTS]

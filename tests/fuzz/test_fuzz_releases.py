@@ -11,7 +11,7 @@ from releases import make_release
 from spoil import BYTES, JSON, PARQUET
 
 from baselines.core.passages import open_passages
-from builders.core.files import sha256_of
+from builders.core.read_files import sha256_of
 from builders.store.layout import MANIFEST
 from builders.store.manifest import read_stats
 from builders.store.reader import open_release

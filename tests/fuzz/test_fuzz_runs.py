@@ -29,9 +29,9 @@ from baselines.retrieve.question_pairs import pair_file, read_question_pairs
 from baselines.train.recipe import RECIPES, read_recipe
 from baselines.train.training_pairs import read_negatives
 from builders.annotate.pool import PooledCandidates, read_pool, write_pool
-from builders.core.files import read_toml
 from builders.core.finished_outputs import VerbCall, VerbInput, _read_record, record_finished
 from builders.core.images import draw_image
+from builders.core.read_files import read_toml
 from builders.publish.pages import read_scores
 from builders.store.judgments import MachineLabels, read_machine_labels
 from builders.store.logged_runs import read_search_log
@@ -425,7 +425,7 @@ READERS = [
     ),
     run_reader("a TREC run", "builders.store.run_lines:parse_block", run_writer("run"), "run", TEXT),
     run_reader("a TREC run with tabs", "builders.store.run_lines:parse_lines", write_run_with_tabs, "run", TEXT),
-    run_reader("a gzipped TREC run", "builders.core.files:first_character", run_writer("run.gz"), "run.gz", BYTES),
+    run_reader("a gzipped TREC run", "builders.core.read_files:first_character", run_writer("run.gz"), "run.gz", BYTES),
     Reader(
         "builders.store.runs:read_run builders.store.run_formats:read_json_run",
         make=writing("predictions.json", json.dumps(dict.fromkeys(QUERY_IDS, PASSAGE_IDS))),

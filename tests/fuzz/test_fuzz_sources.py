@@ -27,7 +27,7 @@ from builders.add.raw_answers import write_answers
 from builders.add.vectors import read_embeddings
 from builders.annotate.rounds import QualityRule
 from builders.annotate.translations import review_packages
-from builders.core.files import sha256_of
+from builders.core.read_files import sha256_of
 from builders.core.typed import problem_of
 from builders.official.assembly import build_from_archives
 from builders.official.copies import build_copy

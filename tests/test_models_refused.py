@@ -332,6 +332,17 @@ def test_without_a_hub_every_command_says_so_in_one_line(tmp_path: Path, release
         assert not (tmp_path / "out").exists()
 
 
+def test_a_variable_of_the_hub_limits_the_time_to_answer(silent_hub: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model_commit.cache_clear()
+    monkeypatch.setattr("baselines.retrieve.hub_models._ANSWER_SECONDS", 600.0)
+    monkeypatch.setenv("HF_HUB_ETAG_TIMEOUT", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_ETAG_TIMEOUT", 1)  # read from the variable on import
+    start_time = time.monotonic()
+    with pytest.raises(InputError, match=f"{silent_hub} cannot be reached"):
+        model_commit("org/name", "", "a directory needs no hub")
+    assert time.monotonic() - start_time < 60
+
+
 @pytest.mark.parametrize(("model_name", "gives_revision"), [("second", False), ("first", True)])
 def test_a_hub_model_is_pinned_to_a_commit(
     tmp_path: Path, release: Path, hub: Hub, call: Callable[..., Done], model_name: str, gives_revision: bool

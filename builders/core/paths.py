@@ -1,4 +1,4 @@
-"""What a path is, and whether a verb may write to it."""
+"""Kinds of paths, and checks that a verb may write to a path."""
 
 import os
 import re
